@@ -1,0 +1,2 @@
+//! Where the steps run.
+pub mod simd;

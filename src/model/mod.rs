@@ -1,0 +1,3 @@
+//! What a model is and what it decodes to: definitions generic over [`lanes::Lanes`]. No threads, no instruction sets.
+pub mod lanes;
+pub mod structure;
