@@ -2,8 +2,8 @@
 //!
 //! No arithmetic of its own: [`with_level!`] compiles a generic definition once per level.
 
-use crate::model::lanes::{Lanes, Scalar};
-use fearless_simd::{Avx2, Avx512, Level, Simd, prelude::*};
+use crate::model::lanes::Lanes;
+use fearless_simd::{Avx2, Avx512, Simd, prelude::*};
 
 /// A fearless_simd token as [`Lanes`]; `BLOCK` is what its register file holds.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,7 @@ impl<S: Simd, const BLOCK: usize> Lanes for Wide<S, BLOCK> {
 }
 
 /// The levels a user can ask for; `Auto` takes the widest this CPU has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum SimdLevel {
     /// 16 lanes, Ice Lake's AVX-512 set.
     Avx512(Avx512),
