@@ -26,6 +26,28 @@ pub enum Activation {
     Sine,
 }
 
+/// Which channels of an image file are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Channels {
+    /// One channel for a grey image or one whose three channels are equal, else RGB; alpha is dropped.
+    Auto,
+    /// Always RGB; alpha is dropped.
+    Rgb,
+    /// As `auto`, and alpha is kept as the last channel where the file has one.
+    Alpha,
+}
+
+/// Where the noise comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Rng {
+    /// Counter-based (Philox4x32-10): the same on every backend.
+    Hash,
+    /// mt19937 in the reference's drawing order: CPU only.
+    Mt,
+}
+
 /// One latent grid. Values are stored (y, x, channel), channel fastest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
