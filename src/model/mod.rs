@@ -1,3 +1,6 @@
 //! What a model is and what it decodes to: definitions generic over [`lanes::Lanes`]. No threads, no instruction sets.
 pub mod lanes;
+pub mod latent;
+pub mod math;
+pub mod position;
 pub mod structure;
