@@ -18,6 +18,8 @@ pub trait Lanes: Copy + Send + Sync {
     /// How many vectors a register block of the dense layer holds side by side.
     const BLOCK: usize;
 
+    /// Runs `f` where the level's instructions are enabled: what a function that is not inlined starts with.
+    fn enter<R>(self, f: impl FnOnce() -> R) -> R;
     /// The same value in every lane.
     fn splat(self, x: f32) -> Self::F;
     /// The first `N` values of `x`.
@@ -92,6 +94,10 @@ impl Lanes for Scalar {
     const N: usize = 1;
     const BLOCK: usize = 1;
 
+    #[inline(always)]
+    fn enter<R>(self, f: impl FnOnce() -> R) -> R {
+        f()
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> f32 {
         x

@@ -48,6 +48,20 @@ pub enum Rng {
     Mt,
 }
 
+/// Which instruction level the CPU backend uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum SimdChoice {
+    /// The widest this CPU has.
+    Auto,
+    /// 16 lanes.
+    Avx512,
+    /// 8 lanes with fused multiply-add.
+    Avx2,
+    /// One lane: the definition itself.
+    Scalar,
+}
+
 /// One latent grid. Values are stored (y, x, channel), channel fastest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
