@@ -3,4 +3,5 @@
 
 pub mod backend;
 pub mod error;
+pub mod estimate;
 pub mod model;

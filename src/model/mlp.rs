@@ -304,17 +304,17 @@ pub fn hidden_layer<L: Lanes>(l: L, network: &Network, w: Weights, start: Start,
     }
 }
 
-/// Everything behind the first hidden layer: from its activations in `a` to the outputs; `b` is scratch.
-pub fn forward_rest<'a, L: Lanes>(
+/// Everything behind hidden layer `done`: from its activations in `a` to the outputs; `b` is scratch.
+pub fn forward_from<'a, L: Lanes>(
     l: L,
     network: &Network,
     packed: &[f32],
-    mut a: &'a mut [Row],
-    mut b: &'a mut [Row],
+    done: usize,
+    (mut a, mut b): (&'a mut [Row], &'a mut [Row]),
     out: &mut [Row],
 ) {
     let last = network.layers.len() - 1;
-    for layer in &network.layers[1..last] {
+    for layer in &network.layers[done + 1..last] {
         let bias = Start::Bias(&packed[layer.biases..][..layer.outputs]);
         hidden_layer(l, network, Weights::of(packed, layer, 0), bias, &a[..layer.inputs], &mut b[..layer.outputs]);
         std::mem::swap(&mut a, &mut b);
@@ -332,14 +332,13 @@ pub fn forward<L: Lanes>(
     network: &Network,
     packed: &[f32],
     x: &[Row],
-    a: &mut [Row],
-    b: &mut [Row],
+    (a, b): (&mut [Row], &mut [Row]),
     out: &mut [Row],
 ) {
     let first = &network.layers[0];
     let bias = Start::Bias(&packed[first.biases..][..first.outputs]);
     hidden_layer(l, network, Weights::of(packed, first, 0), bias, x, &mut a[..first.outputs]);
-    forward_rest(l, network, packed, a, b, out);
+    forward_from(l, network, packed, 0, (a, b), out);
 }
 
 /// Activations of an antithetic pair's first layer: `plus` = act(base + delta), `minus` = act(base - delta).

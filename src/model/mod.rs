@@ -6,4 +6,5 @@ pub mod loss;
 pub mod math;
 pub mod mlp;
 pub mod position;
+pub mod quant;
 pub mod structure;

@@ -1,0 +1,640 @@
+//! The CPU backend: rayon over bands of image rows or chunks of a minibatch, each running the generic definitions at one
+//! instruction level. Sums over texels are integers, so thread count and band size do not change a bit.
+
+use super::simd::SimdLevel;
+use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, Parameters, State};
+use crate::error::{Error, Result};
+use crate::estimate::adam::{self, StepFactors};
+use crate::estimate::decoder_fd::Differences;
+use crate::estimate::latent_es::{self, BandCredits};
+use crate::estimate::minibatch::Chunk;
+use crate::estimate::selector_search::{self, Search, load_target};
+use crate::estimate::{decoder_es, decoder_fd};
+use crate::model::decode::{Geometry, InputReader, LevelReader, Window, sweep_strip};
+use crate::model::lanes::Lanes;
+use crate::model::loss::{UNIT, channel_weights, differences, strip_loss, sum_losses};
+use crate::model::mlp::{Row, STRIP, Start, Weights, dense, forward, forward_from, pair_activations};
+use crate::model::quant::round_rows;
+use crate::noise::{Draws, Noise};
+use crate::with_level;
+use rayon::prelude::*;
+
+/// Pairs whose noise is held at once in a latent step.
+const PAIRS_AT_ONCE: usize = 4;
+
+/// How the CPU backend runs; none of it changes a bit of the result.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOptions {
+    /// Instruction level.
+    pub level: SimdLevel,
+    /// Worker threads; 0 = all.
+    pub threads: usize,
+    /// Image rows of a task.
+    pub band_rows: usize,
+}
+
+impl CpuOptions {
+    /// `level` on `threads` threads.
+    pub fn new(level: SimdLevel, threads: usize) -> Self {
+        CpuOptions { level, threads, band_rows: 16 }
+    }
+}
+
+/// State and target in memory, steps on a thread pool.
+pub struct Cpu {
+    options: CpuOptions,
+    pool: rayon::ThreadPool,
+    geometry: Geometry,
+    /// One plane an output over the padded extent.
+    target: Vec<Vec<f32>>,
+    /// Loss weight of each output.
+    weights: Vec<f32>,
+    noise: Noise,
+    state: State,
+}
+
+impl Cpu {
+    /// A backend for `geometry` with `target` planes, relative texture weights (empty = all 1) and an initial state.
+    ///
+    /// # Errors
+    /// No threads to be had.
+    pub fn new(
+        options: CpuOptions,
+        geometry: Geometry,
+        target: Vec<Vec<f32>>,
+        texture_weights: &[f32],
+        noise: Noise,
+        state: State,
+    ) -> Result<Self> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
+        let pool = pool.map_err(|e| Error::Backend(format!("--threads {}: {e}", options.threads)))?;
+        let weights = channel_weights(&geometry.structure.textures, texture_weights);
+        Ok(Cpu { options, pool, geometry, target, weights, noise, state })
+    }
+
+    /// (first, last + 1) image rows of each task.
+    fn bands(&self, height: usize) -> Vec<(usize, usize)> {
+        let step = self.options.band_rows.max(1);
+        (0..height).step_by(step).map(|y| (y, (y + step).min(height))).collect()
+    }
+
+    fn packed(&self, decoder: &[f32]) -> Vec<f32> {
+        let mut packed = vec![0.0; decoder.len()];
+        self.geometry.network.pack(decoder, &mut packed);
+        packed
+    }
+
+    /// The texels of a decoder step by raster index.
+    fn batch(&self, batch: Option<usize>, draws: &mut Draws) -> Vec<u32> {
+        let texels = self.geometry.structure.texels() as u32;
+        match batch {
+            None => (0..texels).collect(),
+            Some(n) => {
+                let mut picked = vec![0; n];
+                draws.indices(texels, &mut picked);
+                picked
+            }
+        }
+    }
+
+    fn step_decoder(&mut self, rate: f32, gradient: &[f32], step: u32) -> Result<()> {
+        let State { parameters, adam_decoder, .. } = &mut self.state;
+        let factors = adam_decoder.advance(rate);
+        let w = &mut parameters.decoder;
+        with_level!(self.options.level, l => {
+            let _ = l;
+            adam::update(factors, w, &mut adam_decoder.m, &mut adam_decoder.v, gradient)
+        });
+        if w.iter().all(|w| w.is_finite()) { Ok(()) } else { Err(not_finite("decoder weights", "--mlp-lr", step)) }
+    }
+}
+
+fn not_finite(what: &str, flag: &str, step: u32) -> Error {
+    Error::State(format!("{what} are no longer finite at iteration {step}; lower {flag} or the sigma of that step"))
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn device(&self) -> String {
+        self.options.level.name().into()
+    }
+
+    fn decoder_es(&mut self, step: &DecoderEs) -> Result<DecoderReport> {
+        let parameters = self.state.parameters.decoder.len();
+        let level = self.options.level;
+        let mut draws = self.noise.decoder_step(step.step, level);
+        let mut e = vec![0.0; step.pairs * parameters];
+        draws.normals_by_pair(parameters, &mut e);
+        let texels = self.batch(step.batch, &mut draws);
+        drop(draws);
+
+        // Perturbed decoders, packed: plus and minus of each pair in turn.
+        let mut decoders = vec![0.0; 2 * e.len()];
+        let (w, network) = (&self.state.parameters.decoder, &self.geometry.network);
+        self.pool.install(|| {
+            let pairs = decoders.par_chunks_mut(2 * parameters).zip(e.par_chunks(parameters));
+            pairs.for_each_init(
+                || vec![0.0; 2 * parameters],
+                |scratch, (pair, e)| {
+                    let (plus, minus) = scratch.split_at_mut(parameters);
+                    with_level!(level, l => {
+                        let _ = l;
+                        decoder_es::perturb(w, e, step.sigma, plus, minus)
+                    });
+                    network.pack(plus, &mut pair[..parameters]);
+                    network.pack(minus, &mut pair[parameters..]);
+                },
+            );
+        });
+
+        let problem = BatchProblem { cpu: self, decoders: &decoders };
+        let sums = self.pool.install(|| {
+            let chunks = texels.par_chunks(STRIP);
+            chunks
+                .fold_with((vec![0i64; 2 * step.pairs], None), |(mut sums, mut scratch), texels| {
+                    let scratch = scratch.get_or_insert_with(|| BatchScratch::new(&problem.cpu.geometry));
+                    with_level!(level, l => problem.add_chunk(l, scratch, texels, &mut sums));
+                    (sums, Some(std::mem::replace(scratch, BatchScratch::empty())))
+                })
+                .map(|(sums, _)| sums)
+                .reduce(|| vec![0; 2 * step.pairs], add)
+        });
+        let unit = 1.0 / (UNIT * texels.len() as f64);
+        let d: Vec<f32> = sums.chunks_exact(2).map(|s| (s[0] - s[1]) as f32 * unit as f32).collect();
+        let mut g = vec![0.0; parameters];
+        let scale = (1.0 / (2.0 * step.pairs as f64 * f64::from(step.sigma))) as f32;
+        with_level!(level, l => {
+            let _ = l;
+            decoder_es::gradient(&e, &d, scale, &mut g)
+        });
+        self.step_decoder(step.rate, &g, step.step)?;
+        let mean = sums.iter().map(|&s| s as f64).sum::<f64>() * unit / sums.len() as f64;
+        Ok(DecoderReport { loss: mean, statistic: decoder_es::spread(&d) })
+    }
+
+    fn decoder_fd(&mut self, step: &DecoderFd) -> Result<DecoderReport> {
+        let level = self.options.level;
+        let mut draws = self.noise.decoder_step(step.step, level);
+        let texels = self.batch(step.batch, &mut draws);
+        drop(draws);
+        let packed = self.packed(&self.state.parameters.decoder);
+        let parameters = packed.len();
+        let this = &*self;
+        let (sums, loss) = self.pool.install(|| {
+            let chunks = texels.par_chunks(STRIP);
+            let each = chunks.map_init(
+                || (Chunk::new(&this.geometry), Differences::new(&this.geometry)),
+                |(chunk, differences), texels| {
+                    let mut sums = vec![0; parameters];
+                    chunk.gather(&this.geometry, &this.state.parameters.levels, &this.target, texels);
+                    let loss = with_level!(level, l => {
+                        differences.add_chunk(l, &this.geometry, &packed, &this.weights, step.h, chunk, &mut sums)
+                    });
+                    (sums, loss)
+                },
+            );
+            each.reduce(|| (vec![0; parameters], 0), |(a, x), (b, y)| (add(a, b), x + y))
+        });
+        let unit = 1.0 / (UNIT * texels.len() as f64);
+        let w = &self.state.parameters.decoder;
+        let quotient = |(sum, &w): (&i64, &f32)| {
+            let [plus, minus] = decoder_fd::realised_steps(w, step.h);
+            let distance = plus - minus;
+            if distance == 0.0 { 0.0 } else { *sum as f32 * unit as f32 / distance }
+        };
+        let g: Vec<f32> = sums.iter().zip(w).map(quotient).collect();
+        self.step_decoder(step.rate, &g, step.step)?;
+        let rms = (g.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>() / g.len() as f64).sqrt();
+        Ok(DecoderReport { loss: loss as f64 * unit, statistic: rms })
+    }
+
+    fn reset_decoder_adam(&mut self) -> Result<()> {
+        self.state.adam_decoder = adam::Adam::new(self.state.parameters.decoder.len());
+        Ok(())
+    }
+
+    fn latent_es(&mut self, step: &LatentEs) -> Result<()> {
+        let level = self.options.level;
+        let levels = &self.geometry.structure.levels;
+        let noisy: Vec<usize> = (0..levels.len()).filter(|&k| !levels[k].is_selector()).collect();
+        if noisy.is_empty() {
+            return Ok(());
+        }
+        let perturbed = |pair: usize| match step.alternate {
+            true => vec![latent_es::alternate(&noisy, pair, step.step as usize)],
+            false => noisy.clone(),
+        };
+        let packed = self.packed(&self.state.parameters.decoder);
+        let mut gradient: Vec<Vec<f32>> = levels.iter().map(|level| vec![0.0; level.values()]).collect();
+        let mut hits = [0usize; 2];
+        let mut draws = self.noise.latent_step(step.step, level);
+        let all: Vec<usize> = (0..step.pairs).collect();
+        for pairs in all.chunks(PAIRS_AT_ONCE) {
+            let mut noise = vec![];
+            for &pair in pairs {
+                let mut e = vec![vec![]; levels.len()];
+                for k in perturbed(pair) {
+                    hits[k] += 1;
+                    e[k] = vec![0.0; levels[k].values()];
+                }
+                draws.pair(pair as u32, &mut e, &self.pool);
+                noise.push(e);
+            }
+            let problem = LatentProblem {
+                geometry: &self.geometry,
+                target: &self.target,
+                weights: &self.weights,
+                levels: &self.state.parameters.levels,
+                packed: &packed,
+                sigma: step.sigma,
+                noise: &noise,
+            };
+            let credits = problem.credits(self, &noisy);
+            for (&k, credits) in noisy.iter().zip(&credits) {
+                let channels = levels[k].channels;
+                let texels = levels[k].texels();
+                for (e, credits) in noise.iter().zip(credits.chunks_exact(texels)).filter(|(e, _)| !e[k].is_empty()) {
+                    const PART: usize = 4096;
+                    self.pool.install(|| {
+                        let parts = gradient[k].par_chunks_mut(PART * channels);
+                        let parts = parts.zip(e[k].par_chunks(PART * channels)).zip(credits.par_chunks(PART));
+                        parts.for_each(|((g, e), credits)| {
+                            with_level!(level, l => {
+                                let _ = l;
+                                latent_es::accumulate(credits, e, channels, g)
+                            })
+                        });
+                    });
+                }
+            }
+        }
+        drop(draws);
+        let texels = self.geometry.structure.texels();
+        for &k in noisy.iter().filter(|&&k| hits[k] > 0) {
+            let scale = latent_es::gradient_scale(hits[k], step.sigma[k], texels);
+            gradient[k].iter_mut().for_each(|g| *g *= scale);
+        }
+        self.step_latents(step, &noisy, &gradient)
+    }
+
+    fn search_selectors(&mut self) -> Result<usize> {
+        let level = self.options.level;
+        let packed = self.packed(&self.state.parameters.decoder);
+        let shape = &self.geometry.structure.levels[0];
+        let mut selectors = self.state.parameters.levels[0].clone();
+        let problem = selector_search::Problem {
+            packed: &packed,
+            levels: &self.state.parameters.levels,
+            weights: &self.weights,
+            target: &self.target,
+        };
+        let geometry = &self.geometry;
+        let changed = self.pool.install(|| {
+            let rows = selectors.par_chunks_mut(shape.width * shape.channels).enumerate();
+            rows.map_init(
+                || Search::new(geometry),
+                |search, (row, selectors)| {
+                    with_level!(level, l => search.search_row(l, geometry, &problem, row, selectors))
+                },
+            )
+            .sum()
+        });
+        self.state.parameters.levels[0] = selectors;
+        Ok(changed)
+    }
+
+    fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
+        let parameters = parameters.unwrap_or(&self.state.parameters);
+        let packed = self.packed(&parameters.decoder);
+        let structure = &self.geometry.structure;
+        let bands = self.bands(structure.source_height);
+        let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round };
+        let none = || vec![0i64; structure.textures.len()];
+        let sums = self.pool.install(|| {
+            let each = bands.par_iter().map(|&band| {
+                let mut sums = none();
+                with_level!(self.options.level, l => task.errors(l, band, &mut sums));
+                sums
+            });
+            each.reduce(none, add)
+        });
+        let texels = (structure.source_width * structure.source_height) as f64;
+        Ok(sums.into_iter().map(|sum| sum as f64 / (UNIT * texels)).collect())
+    }
+
+    fn decode(&mut self, parameters: Option<&Parameters>) -> Result<Vec<Vec<f32>>> {
+        let parameters = parameters.unwrap_or(&self.state.parameters);
+        let packed = self.packed(&parameters.decoder);
+        let structure = &self.geometry.structure;
+        let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round: false };
+        let mut planes = vec![vec![0.0f32; structure.texels()]; structure.outputs()];
+        let bands = self.bands(structure.height);
+        let mut parts: Vec<Vec<&mut [f32]>> = bands.iter().map(|_| vec![]).collect();
+        let rows = self.options.band_rows.max(1) * structure.width;
+        for plane in &mut planes {
+            for (part, into) in plane.chunks_mut(rows).zip(&mut parts) {
+                into.push(part);
+            }
+        }
+        self.pool.install(|| {
+            bands.par_iter().zip(parts).for_each(|(&band, mut parts)| {
+                with_level!(self.options.level, l => task.planes(l, band, &mut parts));
+            });
+        });
+        Ok(planes)
+    }
+
+    fn state(&self) -> Result<State> {
+        Ok(State { mersenne: self.noise.mersenne(), ..self.state.clone() })
+    }
+
+    fn set_state(&mut self, state: State) -> Result<()> {
+        if let Some(words) = &state.mersenne {
+            self.noise.set_mersenne(words)?;
+        }
+        self.state = state;
+        Ok(())
+    }
+}
+
+fn add(mut a: Vec<i64>, b: Vec<i64>) -> Vec<i64> {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+    a
+}
+
+impl Cpu {
+    fn step_latents(&mut self, step: &LatentEs, noisy: &[usize], gradient: &[Vec<f32>]) -> Result<()> {
+        let level = self.options.level;
+        let State { parameters, adam_latents, .. } = &mut self.state;
+        let factors = adam_latents.advance(step.rate);
+        let (mut m, mut v) = (adam_latents.m.as_mut_slice(), adam_latents.v.as_mut_slice());
+        for (k, values) in parameters.levels.iter_mut().enumerate() {
+            let (m_level, m_rest) = m.split_at_mut(values.len());
+            let (v_level, v_rest) = v.split_at_mut(values.len());
+            (m, v) = (m_rest, v_rest);
+            if noisy.contains(&k) {
+                let finite = self.pool.install(|| update_level(level, factors, values, m_level, v_level, &gradient[k]));
+                if !finite {
+                    return Err(not_finite("latents", "--lat-lr", step.step));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adam on one level; whether every value stayed finite.
+fn update_level(level: SimdLevel, factors: StepFactors, w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32]) -> bool {
+    const PART: usize = 1 << 14;
+    let parts = w.par_chunks_mut(PART).zip(m.par_chunks_mut(PART)).zip(v.par_chunks_mut(PART)).zip(g.par_chunks(PART));
+    parts
+        .map(|(((w, m), v), g)| {
+            with_level!(level, l => {
+                let _ = l;
+                adam::update(factors, w, m, v, g);
+                w.iter().all(|w| w.is_finite())
+            })
+        })
+        .reduce(|| true, |a, b| a & b)
+}
+
+/// A decoder step's perturbed decoders, packed, one after the other.
+struct BatchProblem<'a> {
+    cpu: &'a Cpu,
+    decoders: &'a [f32],
+}
+
+struct BatchScratch {
+    chunk: Chunk,
+    a: Vec<Row>,
+    b: Vec<Row>,
+    out: Vec<Vec<Row>>,
+    loss: Row,
+}
+
+impl BatchScratch {
+    fn new(geometry: &Geometry) -> Self {
+        let chunk = Chunk::new(geometry);
+        let rows = |n| vec![Row::ZERO; n];
+        let widest = geometry.network.widest();
+        let out = vec![rows(geometry.network.outputs()); chunk.inputs.len()];
+        BatchScratch { chunk, a: rows(widest), b: rows(widest), out, loss: Row::ZERO }
+    }
+}
+
+impl BatchProblem<'_> {
+    /// Adds every decoder's loss over `texels` to its sum.
+    #[inline(always)]
+    fn add_chunk<L: Lanes>(&self, l: L, scratch: &mut BatchScratch, texels: &[u32], sums: &mut [i64]) {
+        let Cpu { geometry, state, target, weights, .. } = self.cpu;
+        let BatchScratch { chunk, a, b, out, loss } = scratch;
+        chunk.gather(geometry, &state.parameters.levels, target, texels);
+        let parameters = geometry.network.parameters();
+        for (packed, sum) in self.decoders.chunks_exact(parameters).zip(sums) {
+            for (inputs, out) in chunk.inputs.iter().zip(out.iter_mut()) {
+                forward(l, &geometry.network, packed, inputs, (a, b), out);
+            }
+            chunk.loss(l, weights, out, loss);
+            *sum += sum_losses(loss, texels.len());
+        }
+    }
+}
+
+/// One group of pairs of a latent step.
+struct LatentProblem<'a> {
+    geometry: &'a Geometry,
+    target: &'a [Vec<f32>],
+    weights: &'a [f32],
+    levels: &'a [Vec<f32>],
+    packed: &'a [f32],
+    sigma: [f32; 2],
+    /// Normals \[pair]\[level], empty where the pair leaves the level alone.
+    noise: &'a [Vec<Vec<f32>>],
+}
+
+impl LatentProblem<'_> {
+    /// Credits \[level of `noisy`]\[pair, latent texel].
+    fn credits(&self, cpu: &Cpu, noisy: &[usize]) -> Vec<Vec<i64>> {
+        let bands = cpu.bands(self.geometry.structure.height);
+        let parts: Vec<Vec<BandCredits>> = cpu.pool.install(|| {
+            bands.par_iter().map(|&band| with_level!(cpu.options.level, l => self.band(l, noisy, band))).collect()
+        });
+        let mut credits: Vec<Vec<i64>> = noisy
+            .iter()
+            .map(|&k| vec![0; self.noise.len() * self.geometry.structure.levels[k].texels()])
+            .collect();
+        for part in parts {
+            for ((credits, band), &k) in credits.iter_mut().zip(part).zip(noisy) {
+                let level = &self.geometry.structure.levels[k];
+                let rows = band.rows.len() * level.width;
+                for (credits, sums) in credits.chunks_exact_mut(level.texels()).zip(band.sums.chunks_exact(rows.max(1))) {
+                    let into = &mut credits[band.rows.start * level.width..][..rows];
+                    into.iter_mut().zip(sums).for_each(|(a, b)| *a += b);
+                }
+            }
+        }
+        credits
+    }
+
+    #[inline(always)]
+    fn band<L: Lanes>(&self, l: L, noisy: &[usize], band: (usize, usize)) -> Vec<BandCredits> {
+        let (geometry, network) = (self.geometry, &self.geometry.network);
+        let pairs = self.noise.len();
+        let mut credits: Vec<_> = noisy.iter().map(|&k| BandCredits::new(geometry, k, band, pairs)).collect();
+        let mut window = Window::new(geometry, 2 * pairs);
+        let mut reader = InputReader::new(geometry);
+        let level_reader = |level: &crate::model::structure::Level| LevelReader::new(level.channels);
+        let mut readers: Vec<Vec<_>> =
+            vec![geometry.structure.levels.iter().map(level_reader).collect(); pairs];
+        let rows = |n: usize| vec![Row::ZERO; n];
+        let first = &network.layers[0];
+        let (mut inputs, mut base, mut delta) = (rows(network.inputs()), rows(first.outputs), rows(first.outputs));
+        let (mut plus, mut minus, mut scratch) = (rows(network.widest()), rows(network.widest()), rows(network.widest()));
+        let mut target = rows(network.outputs());
+        let (mut loss, mut d) = ([Row::ZERO; 2], [0i64; STRIP]);
+        let outputs = network.outputs();
+        for strip in geometry.strips() {
+            reader.reset();
+            readers.iter_mut().flatten().for_each(LevelReader::reset);
+            let decode = |y: usize, out: &mut [Row]| {
+                reader.read(l, geometry, self.levels, strip.start, y, &mut inputs);
+                let bias = Start::Bias(&self.packed[first.biases..][..first.outputs]);
+                dense(l, Weights::of(self.packed, first, 0), bias, &inputs, &mut base, None);
+                for (pair, (e, readers)) in self.noise.iter().zip(&mut readers).enumerate() {
+                    let mut used = network.inputs()..network.position;
+                    for (level, e) in e.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
+                        let columns = network.columns(level);
+                        used = used.start.min(columns.start)..used.end.max(columns.end);
+                        let into = &mut inputs[columns];
+                        readers[level].read(l, geometry, level, e, self.sigma[level], strip.start, y, into);
+                    }
+                    let weights = Weights::of(self.packed, first, used.start);
+                    dense(l, weights, Start::Zero, &inputs[used], &mut delta, None);
+                    pair_activations(l, network, &base, &delta, &mut plus, &mut minus);
+                    let out = &mut out[2 * pair * outputs..][..2 * outputs];
+                    let (out_plus, out_minus) = out.split_at_mut(outputs);
+                    forward_from(l, network, self.packed, 0, (&mut plus, &mut scratch), out_plus);
+                    forward_from(l, network, self.packed, 0, (&mut minus, &mut scratch), out_minus);
+                }
+            };
+            let take = |variant: usize, y: usize, out: &[Row]| {
+                if variant == 0 {
+                    let (first, offset) = (strip.first, strip.offset());
+                    load_target_at(self.target, geometry.structure.width, first, strip.count, y, offset, &mut target);
+                }
+                strip_loss(l, self.weights, out, &target, &mut loss[variant % 2]);
+                if variant % 2 == 1 {
+                    differences(&loss[0], &loss[1], &mut d);
+                    let pair = variant / 2;
+                    for (credits, &k) in credits.iter_mut().zip(noisy).filter(|(_, k)| !self.noise[pair][**k].is_empty()) {
+                        let _ = k;
+                        credits.add(geometry, pair, y, &d);
+                    }
+                }
+            };
+            sweep_strip(l, geometry, strip, band, &mut window, decode, take);
+            credits.iter_mut().for_each(|credits| credits.finish_strip(geometry, strip));
+        }
+        credits
+    }
+}
+
+/// [`load_target`] into the lanes from `offset` on.
+#[inline(always)]
+fn load_target_at(
+    target: &[Vec<f32>],
+    width: usize,
+    first: usize,
+    count: usize,
+    y: usize,
+    offset: usize,
+    rows: &mut [Row],
+) {
+    if offset == 0 {
+        return load_target(target, width, first, count, y, rows);
+    }
+    for (row, plane) in rows.iter_mut().zip(target) {
+        row.0[offset..offset + count].copy_from_slice(&plane[y * width + first..][..count]);
+    }
+}
+
+/// A plain decode of the image, for errors or for planes.
+struct Evaluation<'a> {
+    cpu: &'a Cpu,
+    packed: &'a [f32],
+    levels: &'a [Vec<f32>],
+    round: bool,
+}
+
+impl Evaluation<'_> {
+    /// Decodes a band and hands on each finished strip: (strip, y, outputs).
+    #[inline(always)]
+    fn sweep<L: Lanes>(
+        &self,
+        l: L,
+        band: (usize, usize),
+        mut take: impl FnMut(crate::model::decode::Strip, usize, &[Row]),
+    ) {
+        let geometry = &self.cpu.geometry;
+        let network = &geometry.network;
+        let mut window = Window::new(geometry, 1);
+        let mut reader = InputReader::new(geometry);
+        let rows = |n: usize| vec![Row::ZERO; n];
+        let (mut inputs, mut a, mut b) = (rows(network.inputs()), rows(network.widest()), rows(network.widest()));
+        for strip in geometry.strips() {
+            reader.reset();
+            let decode = |y: usize, out: &mut [Row]| {
+                reader.read(l, geometry, self.levels, strip.start, y, &mut inputs);
+                forward(l, network, self.packed, &inputs, (&mut a, &mut b), out);
+            };
+            sweep_strip(l, geometry, strip, band, &mut window, decode, |_, y, out: &[Row]| take(strip, y, out));
+        }
+    }
+
+    /// Adds each texture's squared error over the source extent, in units of 2^-36, to `sums`.
+    #[inline(always)]
+    fn errors<L: Lanes>(&self, l: L, band: (usize, usize), sums: &mut [i64]) {
+        let Cpu { geometry, target, .. } = self.cpu;
+        let structure = &geometry.structure;
+        let mut rows = vec![Row::ZERO; structure.outputs()];
+        let mut rounded = rows.clone();
+        let mut loss = Row::ZERO;
+        self.sweep(l, band, |strip, y, out| {
+            let count = strip.count.min(structure.source_width.saturating_sub(strip.first));
+            if count == 0 {
+                return;
+            }
+            load_target_at(target, structure.width, strip.first, count, y, strip.offset(), &mut rows);
+            let mut first = 0;
+            for (texture, sum) in structure.textures.iter().zip(sums.iter_mut()) {
+                let channels = first..first + texture.channels;
+                first = channels.end;
+                let mut decoded = &out[channels.clone()];
+                if self.round {
+                    rounded[channels.clone()].copy_from_slice(decoded);
+                    round_rows(l, texture.depth, &mut rounded[channels.clone()]);
+                    decoded = &rounded[channels.clone()];
+                }
+                let weights = [1.0 / texture.channels as f32; 4];
+                strip_loss(l, &weights[..texture.channels], decoded, &rows[channels], &mut loss);
+                let counted = &loss.0[strip.offset()..][..count];
+                *sum += counted.iter().map(|&x| x as i64).sum::<i64>();
+            }
+        });
+    }
+
+    /// Writes a band of each output plane.
+    #[inline(always)]
+    fn planes<L: Lanes>(&self, l: L, band: (usize, usize), planes: &mut [&mut [f32]]) {
+        let width = self.cpu.geometry.structure.width;
+        self.sweep(l, band, |strip, y, out| {
+            for (plane, row) in planes.iter_mut().zip(out) {
+                let at = (y - band.0) * width + strip.first;
+                plane[at..at + strip.count].copy_from_slice(&row.0[strip.offset()..][..strip.count]);
+            }
+        });
+    }
+}
