@@ -7,15 +7,7 @@ pub mod simd;
 
 use crate::error::Result;
 use crate::estimate::adam::Adam;
-
-/// Values of a model: what decoding needs besides the structure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parameters {
-    /// Latent values of each level, (y, x, channel), channel fastest.
-    pub levels: Vec<Vec<f32>>,
-    /// Decoder parameters, layer by layer: weights \[out]\[in] row-major, then biases.
-    pub decoder: Vec<f32>,
-}
+use crate::model::structure::Parameters;
 
 /// Everything that a run changes from iteration to iteration.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,9 +2,9 @@
 //!
 //! No arithmetic of its own: [`with_level!`] compiles a generic definition once per level.
 
+use crate::config::Simd as SimdChoice;
 use crate::error::{Error, Result};
 use crate::model::lanes::{Lanes, Scalar};
-use crate::model::structure::SimdChoice;
 use fearless_simd::{Avx2, Avx512, Level, Simd, prelude::*};
 
 /// A fearless_simd token as [`Lanes`]; `BLOCK` is what its register file holds.

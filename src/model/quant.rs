@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use super::mlp::{Row, STRIP};
-use super::structure::{Level, Structure};
+use super::structure::{Level, Parameters, Structure};
 
 /// Selector value number `k` of 2^`bits` on the grid in [-1, 1].
 #[inline(always)]
@@ -116,6 +116,15 @@ pub fn rates(structure: &Structure, levels: &[QuantizedLevel], parameters: usize
     }
 }
 
+/// A model as a reader of the stored form gets it: quantized latents, half-float weights; and what storing it costs.
+pub fn stored(structure: &Structure, parameters: &Parameters) -> (Parameters, Rates) {
+    let levels = structure.levels.iter().zip(&parameters.levels);
+    let quantized: Vec<_> = levels.map(|(level, z)| QuantizedLevel::new(level, z, structure.qbits)).collect();
+    let rates = rates(structure, &quantized, parameters.decoder.len());
+    let levels = quantized.iter().map(QuantizedLevel::values).collect();
+    (Parameters { levels, decoder: round_to_half(&parameters.decoder) }, rates)
+}
+
 /// Rounds outputs to `depth` bits as a written file holds them, in place: limited to [0, 1], times 2^depth - 1, rounded
 /// half away from zero, divided again. NaN becomes 0.
 pub fn round_rows<L: Lanes>(l: L, depth: u32, rows: &mut [Row]) {
@@ -139,4 +148,71 @@ pub fn round_rows<L: Lanes>(l: L, depth: u32, rows: &mut [Row]) {
             }
         },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::lanes::Scalar;
+    use crate::model::structure::Filter;
+
+    fn level(width: usize, channels: usize, selector_bits: Vec<u32>) -> Level {
+        Level { width, height: 1, channels, filter: Filter::Nearest, selector_bits }
+    }
+
+    #[test]
+    fn the_grid_has_its_ends_at_one_and_indices_come_back() {
+        assert_eq!((0..4).map(|k| grid_value(k, 2)).collect::<Vec<_>>(), [-1.0, -1.0 + 2.0 / 3.0, -1.0 + 4.0 / 3.0, 1.0]);
+        for bits in 1..=8 {
+            for k in 0..1 << bits {
+                assert_eq!(grid_index(grid_value(k, bits), bits), k);
+            }
+        }
+        assert_eq!((grid_index(9.0, 3), grid_index(-9.0, 3), grid_index(f32::NAN, 3)), (7, 0, 0));
+    }
+
+    #[test]
+    fn min_max_quantization_by_hand() {
+        // 2 bits between -1 and 2: steps of 1; 0.5 lies half way between indices 1 and 2 and goes up.
+        let q = QuantizedLevel::new(&level(4, 1, vec![]), &[-1.0, 2.0, 0.5, 0.4], 2);
+        assert_eq!(q.indices, [0, 3, 2, 1]);
+        assert_eq!(q.values(), [-1.0, 2.0, 1.0, 0.0]);
+        // A constant channel has the least range.
+        let q = QuantizedLevel::new(&level(2, 1, vec![]), &[0.25, 0.25], 8);
+        assert_eq!(q.values(), [0.25, 0.25]);
+    }
+
+    #[test]
+    fn rates_by_hand() {
+        let structure = Structure {
+            width: 4,
+            height: 2,
+            source_width: 4,
+            source_height: 2,
+            textures: vec![],
+            levels: vec![level(4, 2, vec![1, 3]), level(2, 1, vec![])],
+            position: "none".into(),
+            hidden: vec![],
+            activation: crate::model::structure::Activation::Relu,
+            leak: 0.0,
+            clamp: false,
+            deblock: None,
+            qbits: 4,
+        };
+        let selectors = QuantizedLevel::new(&structure.levels[0], &[-1.0, -1.0, 1.0, -1.0, -1.0, -1.0, 1.0, -1.0], 4);
+        let free = QuantizedLevel::new(&structure.levels[1], &[0.0, 1.0], 4);
+        let rates = rates(&structure, &[selectors, free], 10);
+        // 4 (1 + 3) selector bits, 2 x 4 bits and 64 bits of range, 160 bits of weights, over 8 texels.
+        assert_eq!(rates.raw, (16.0 + 8.0 + 64.0 + 160.0) / 8.0);
+        // Channel 0 is half and half (4 bits), channel 1 constant (0), the free level two different values (2 bits).
+        assert_eq!(rates.entropy, (4.0 + 2.0 + 64.0 + 160.0) / 8.0);
+    }
+
+    #[test]
+    fn outputs_round_half_away_and_nan_is_black() {
+        let mut rows = [Row::ZERO];
+        rows[0].0[..6].copy_from_slice(&[0.5, f32::NAN, -1.0, 2.0, 0.5 / 255.0, 0.49 / 255.0]);
+        round_rows(Scalar, 8, &mut rows);
+        assert_eq!(rows[0].0[..6], [128.0 / 255.0, 0.0, 0.0, 1.0, 1.0 / 255.0, 0.0]);
+    }
 }

@@ -48,20 +48,6 @@ pub enum Rng {
     Mt,
 }
 
-/// Which instruction level the CPU backend uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum SimdChoice {
-    /// The widest this CPU has.
-    Auto,
-    /// 16 lanes.
-    Avx512,
-    /// 8 lanes with fused multiply-add.
-    Avx2,
-    /// One lane: the definition itself.
-    Scalar,
-}
-
 /// One latent grid. Values are stored (y, x, channel), channel fastest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -152,4 +138,13 @@ impl Level {
     pub fn is_selector(&self) -> bool {
         !self.selector_bits.is_empty()
     }
+}
+
+/// Values of a model: what decoding needs besides the structure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// Latent values of each level, (y, x, channel), channel fastest.
+    pub levels: Vec<Vec<f32>>,
+    /// Decoder parameters, layer by layer: weights \[out]\[in] row-major, then biases.
+    pub decoder: Vec<f32>,
 }
