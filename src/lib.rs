@@ -3,4 +3,6 @@
 
 pub mod backend;
 pub mod error;
+pub mod files;
+pub mod metrics;
 pub mod model;
