@@ -6,3 +6,4 @@ pub mod error;
 pub mod files;
 pub mod metrics;
 pub mod model;
+pub mod texture;

@@ -40,14 +40,15 @@ pub fn ssim(a: &[f32], b: &[f32], width: usize, height: usize) -> Option<f64> {
         if y + 1 < WINDOW {
             continue;
         }
-        for x in 0..columns {
+        let column_sum = |x: usize| {
             let mut moments = [0.0; MOMENTS];
             for (k, tap) in taps.iter().enumerate() {
                 let row = &rows[(y + 1 + k) % WINDOW][x]; // y + 1 - WINDOW + k, modulo WINDOW
                 moments.iter_mut().zip(row).for_each(|(m, v)| *m += tap * v);
             }
-            sum += similarity(moments);
-        }
+            similarity(moments)
+        };
+        sum += (0..columns).map(column_sum).sum::<f64>();
     }
     Some(sum / (columns * (height - WINDOW + 1)) as f64)
 }
