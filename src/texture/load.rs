@@ -15,6 +15,9 @@ use crate::model::structure::{Channels, TextureInfo};
 /// Bytes that one decoder may allocate: four 16-bit channels at [`MAX_TEXELS`] and as much again for its own buffers.
 const MAX_ALLOC: u64 = 16 * MAX_TEXELS as u64;
 
+/// Characters of a decoder's message that are passed on.
+const MAX_MESSAGE: usize = 160;
+
 /// What is read, for messages.
 const READ_FORMATS: &str = "PNG, JPEG, TGA, BMP, TIFF or WebP";
 
@@ -56,6 +59,9 @@ fn decode_samples(bytes: &[u8], path: &Path) -> Result<Samples> {
     if format == ImageFormat::Jpeg {
         check_jpeg(bytes, &mut notes).map_err(fail)?;
     }
+    if has_more_pages(bytes) {
+        notes.push("only the first page of the TIFF file is read".into());
+    }
     let mut decoder = open(bytes, format).map_err(|e| fail(one_line(&e)))?;
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
@@ -82,7 +88,8 @@ fn format_of(bytes: &[u8], path: &Path) -> Result<ImageFormat> {
     use ImageFormat::{Bmp, Jpeg, Png, Tga, Tiff, WebP};
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let by_extension = || (extension == "tga").then_some(Tga);
-    match image::guess_format(bytes).ok().or_else(by_extension) {
+    let big_tiff = (bytes.starts_with(b"II+\0") || bytes.starts_with(b"MM\0+")).then_some(Tiff);
+    match image::guess_format(bytes).ok().or(big_tiff).or_else(by_extension) {
         Some(format @ (Png | Jpeg | Tga | Bmp | Tiff | WebP)) => Ok(format),
         Some(other) => Err(Error::file(path, format!("{} is not read; convert it to PNG", name_of(other)))),
         None => Err(Error::file(path, format!("is not a {READ_FORMATS} file: its first bytes belong to none of them"))),
@@ -167,9 +174,33 @@ fn layout(color: ColorType) -> std::result::Result<(usize, u32), String> {
     }
 }
 
-/// A decoder's message on one line.
+/// A decoder's message on one line, with the way out where the file is only of a rare kind.
 fn one_line(error: &image::ImageError) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() > MAX_MESSAGE {
+        line = line.chars().take(MAX_MESSAGE).chain("...".chars()).collect(); // some list a damaged file's numbers
+    }
+    match error {
+        image::ImageError::Unsupported(_) => format!("{line}; convert it to an 8- or 16-bit PNG"),
+        _ => line,
+    }
+}
+
+/// Whether a classic TIFF file's first directory points to a second one.
+fn has_more_pages(bytes: &[u8]) -> bool {
+    let big_endian = match bytes {
+        [b'I', b'I', 42, 0, ..] => false,
+        [b'M', b'M', 0, 42, ..] => true,
+        _ => return false,
+    };
+    let read = |at: usize, length: usize| -> Option<usize> {
+        let field = bytes.get(at..at.checked_add(length)?)?;
+        let append = |value: usize, &byte: &u8| value << 8 | usize::from(byte);
+        Some(if big_endian { field.iter().fold(0, append) } else { field.iter().rev().fold(0, append) })
+    };
+    // Header: mark (4), offset of the first directory (4). Directory: count (2), count entries of 12, next offset (4).
+    let next = read(4, 4).and_then(|at| read(at.saturating_add(2 + 12 * read(at, 2)?), 4));
+    next.is_some_and(|offset| offset != 0)
 }
 
 /// Chooses the channels and spreads the samples over planes.
