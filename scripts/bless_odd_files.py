@@ -31,7 +31,7 @@ GRID = 5
 def main():
     folder = Path(os.environ["NTC_TEST_DATA"]) / "odd"
     out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow("file outcome width height channels depth crc32 mean texels".split())
+    out.writerow(["file", "outcome", "width", "height", "channels", "depth", "crc32", "mean", "texels"])
     for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() in {".png", ".jpg", ".dds", ".exr"}):
         name = path.relative_to(folder).as_posix()
         corrupt = name.startswith("pngsuite/x")
@@ -106,8 +106,11 @@ def coarse(width, height, channels, samples):
     mean = " ".join(f"{sum(samples[c::channels]) / texels:.3f}" for c in range(channels))
     places = [((2 * i + 1) * width // (2 * GRID), (2 * j + 1) * height // (2 * GRID))
               for j in range(GRID) for i in range(GRID)]
-    value = lambda x, y: samples[(y * width + x) * channels:][:channels]
-    return mean, ";".join(" ".join(map(str, [x, y, *value(x, y)])) for x, y in places)
+    rows = []
+    for x, y in places:
+        at = (y * width + x) * channels
+        rows.append(" ".join(map(str, [x, y, *samples[at : at + channels]])))
+    return mean, ";".join(rows)
 
 
 if __name__ == "__main__":
