@@ -1,7 +1,7 @@
 //! The bundled material's generator: a procedural cobblestone whose maps all derive from one height field.
 //!
 //! It tiles in both axes and gives the same bits on every machine: `+ - * /`, `sqrt` and `floor` of f64 only, an integer
-//! lattice noise, and PCG for the stones. Lengths are in stones: the tile is [`ROWS`] stones wide and high.
+//! lattice noise, and PCG for the stones. Lengths are in stones: the tile is eight stones wide and high.
 
 use std::path::Path;
 
