@@ -2,6 +2,12 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+pub mod config;
 pub mod error;
 pub mod estimate;
+pub mod files;
+pub mod metrics;
 pub mod model;
+pub mod noise;
+pub mod texture;
+pub mod train;

@@ -1,0 +1,117 @@
+//! Writing files so that a reader never meets half of one, and reading them without surprises.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Largest file that [`read_all`] takes, in bytes.
+pub const MAX_FILE: u64 = 1 << 30;
+
+/// Writes `path` as a whole or not at all: `write` fills a temporary file in the same folder, which then takes the name.
+///
+/// The writer is buffered. A file already there stays untouched until the new one is complete; permissions are those of
+/// any new file (0666 less the umask).
+pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    if path.is_dir() {
+        return Err(Error::file(path, "is a folder; name a file to write"));
+    }
+    write_then_rename(path, write).map_err(Error::io(path))
+}
+
+fn write_then_rename(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".ntc-es-").suffix(".tmp");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666)); // open(2) takes the umask off
+    }
+    let temporary = builder.make_in(folder_of(path), |p| File::options().write(true).create_new(true).open(p))?;
+    let (file, temporary) = temporary.into_parts();
+    let mut writer = BufWriter::new(file);
+    write(&mut writer)?;
+    writer.flush()?;
+    drop(writer);
+    temporary.persist(path).map_err(|e| e.error)
+}
+
+/// The folder that `path` lies in; `.` for a bare name.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The last part of `path` for messages and records: never a folder.
+pub fn base_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// All bytes of `path`. A folder, an empty file and one above [`MAX_FILE`] are refused by name.
+pub fn read_all(path: &Path) -> Result<Vec<u8>> {
+    if path.is_dir() {
+        return Err(Error::file(path, "is a folder; name a file"));
+    }
+    let file = File::open(path).map_err(Error::io(path))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    match bytes.len() as u64 {
+        0 => Err(Error::file(path, "is empty")),
+        n if n > MAX_FILE => Err(Error::file(path, format!("is larger than the limit of {MAX_FILE} bytes"))),
+        _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        write_atomic(&path, |w| w.write_all(b"old")).unwrap();
+        let failed = write_atomic(&path, |w| {
+            w.write_all(b"new")?;
+            Err(io::Error::other("stopped"))
+        });
+        assert!(failed.unwrap_err().to_string().ends_with("a.txt: stopped"));
+        assert_eq!(read_all(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        write_atomic(&path, |w| w.write_all(b"new")).unwrap();
+        assert_eq!(read_all(&path).unwrap(), b"new");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn permissions_are_those_of_a_plain_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        std::fs::write(folder.path().join("plain"), b"x").unwrap();
+        write_atomic(&folder.path().join("atomic"), |w| w.write_all(b"x")).unwrap();
+        assert_eq!(mode("atomic"), mode("plain"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let empty = folder.path().join("empty");
+        std::fs::write(&empty, b"").unwrap();
+        assert!(read_all(&empty).unwrap_err().to_string().contains("empty: is empty"));
+        assert!(read_all(folder.path()).unwrap_err().to_string().contains("is a folder"));
+        assert!(read_all(&folder.path().join("none")).unwrap_err().to_string().contains("none: "));
+        assert!(write_atomic(folder.path(), |_| Ok(())).unwrap_err().to_string().contains("is a folder"));
+        assert!(write_atomic(&folder.path().join("no/file"), |_| Ok(())).unwrap_err().to_string().contains("no/file"));
+    }
+
+    #[test]
+    fn bare_names_lie_in_the_current_folder() {
+        assert_eq!(folder_of(Path::new("a.png")), Path::new("."));
+        assert_eq!(folder_of(Path::new("out/a.png")), Path::new("out"));
+        assert_eq!(base_name(Path::new("out/a.png")), "a.png");
+    }
+}

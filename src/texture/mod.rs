@@ -1,0 +1,131 @@
+//! Image files to planes of f32 in 0..1 and back: reading, cropping, padding, writing, and the bundled material.
+
+pub mod jpeg;
+pub mod load;
+pub mod synth;
+pub mod target;
+pub mod write;
+
+pub use load::{decode, load};
+pub use target::Target;
+
+use crate::error::Result;
+use crate::model::structure::{Channels, TextureInfo};
+
+/// Most texels across or down that a texture may have.
+pub const MAX_SIDE: usize = 32768;
+/// Most texels that a texture may have: sums of losses are exact in i64 up to here.
+pub const MAX_TEXELS: usize = 1 << 26;
+
+/// One map of a material, as read from its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Texture {
+    /// Name, channels and depth, as a model stores them.
+    pub info: TextureInfo,
+    /// Base name of the source file, extension included.
+    pub file_name: String,
+    /// CRC-32 (IEEE) of the source file's bytes.
+    pub crc32: u32,
+    /// Texels across.
+    pub width: usize,
+    /// Texels down.
+    pub height: usize,
+    /// `[channel][texel]`, row by row, in 0..1: a sample divided by 255 or 65535, no gamma.
+    pub planes: Vec<Vec<f32>>,
+    /// What a user should know about the reading, one sentence each, e.g. that alpha was dropped.
+    pub notes: Vec<String>,
+}
+
+impl Texture {
+    /// Keeps the middle: each side becomes min(side, `n`), from offset floor((side - new) / 2). 0 keeps everything.
+    pub fn centre_crop(&mut self, n: usize) {
+        if n == 0 || (self.width <= n && self.height <= n) {
+            return;
+        }
+        let (width, height) = (self.width.min(n), self.height.min(n));
+        let (left, top) = ((self.width - width) / 2, (self.height - height) / 2);
+        for plane in &mut self.planes {
+            let rows = (top..top + height).map(|y| y * self.width + left);
+            *plane = rows.flat_map(|start| plane[start..start + width].iter().copied()).collect();
+        }
+        (self.width, self.height) = (width, height);
+    }
+}
+
+/// The four files of data/, in the order normal, roughness, albedo, ambient occlusion.
+const BUNDLED: [(&str, &[u8]); 4] = [
+    ("m1.png", include_bytes!("../../data/m1.png")),
+    ("m2.png", include_bytes!("../../data/m2.png")),
+    ("m3.png", include_bytes!("../../data/m3.png")),
+    ("m4.png", include_bytes!("../../data/m4.png")),
+];
+
+/// The bundled cobblestone (see data/README.md): what a run works on where no image is named. 512x512 texels, 8 bits.
+pub fn bundled() -> Result<Vec<Texture>> {
+    BUNDLED.iter().map(|(name, bytes)| decode(bytes, name.as_ref(), Channels::Auto)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A texture whose texel (x, y) of channel c is c * 1e6 + y * 1000 + x.
+    pub(crate) fn numbered(width: usize, height: usize, channels: usize) -> Texture {
+        let plane = |c: usize| {
+            let texel = |i: usize| (c * 1_000_000 + i / width * 1000 + i % width) as f32;
+            (0..width * height).map(texel).collect()
+        };
+        Texture {
+            info: TextureInfo { name: "n".into(), channels, depth: 8 },
+            file_name: format!("n{width}x{height}.png"),
+            crc32: 0,
+            width,
+            height,
+            planes: (0..channels).map(plane).collect(),
+            notes: vec![],
+        }
+    }
+
+    /// Size after cropping and the number of the first texel.
+    fn cropped(width: usize, height: usize, n: usize) -> (usize, usize, f32, f32) {
+        let mut texture = numbered(width, height, 2);
+        texture.centre_crop(n);
+        let (first, last) = (texture.planes[0][0], texture.planes[1][texture.width * texture.height - 1]);
+        assert!(texture.planes.iter().all(|p| p.len() == texture.width * texture.height));
+        (texture.width, texture.height, first, last - 1_000_000.0)
+    }
+
+    #[test]
+    fn crop_offsets_round_down() {
+        assert_eq!(cropped(768, 512, 512), (512, 512, 128.0, 511_639.0)); // x = 128..640, y = 0..512
+        assert_eq!(cropped(7, 5, 4), (4, 4, 1.0, 3004.0)); // x = floor(3/2) = 1..5, y = floor(1/2) = 0..4
+        assert_eq!(cropped(5, 8, 3), (3, 3, 2001.0, 4003.0)); // x = 1..4, y = floor(5/2) = 2..5
+        assert_eq!(cropped(9, 3, 4), (4, 3, 2.0, 2005.0)); // the short side stays
+        assert_eq!(cropped(6, 4, 1), (1, 1, 1002.0, 1002.0)); // x = floor(5/2) = 2, y = floor(3/2) = 1
+    }
+
+    #[test]
+    fn nothing_to_crop_changes_nothing() {
+        for n in [0, 6, 100] {
+            assert_eq!(cropped(6, 4, n), (6, 4, 0.0, 3005.0));
+        }
+    }
+
+    #[test]
+    fn the_bundled_material_has_four_maps_of_one_size() {
+        let textures = bundled().unwrap();
+        let shapes: Vec<_> = textures.iter().map(|t| (t.file_name.as_str(), t.info.channels, t.width)).collect();
+        assert_eq!(shapes, [("m1.png", 3, 512), ("m2.png", 1, 512), ("m3.png", 3, 512), ("m4.png", 1, 512)]);
+        assert!(textures.iter().all(|t| t.notes.is_empty() && t.info.depth == 8 && t.height == 512));
+    }
+
+    #[test]
+    fn the_bundled_material_is_the_documented_one() {
+        let readme = include_str!("../../data/README.md");
+        for (texture, (name, bytes)) in bundled().unwrap().iter().zip(BUNDLED) {
+            let end = format!("| {} | {:08x} |", bytes.len(), texture.crc32);
+            let documented = readme.lines().any(|l| l.starts_with(&format!("| {name} ")) && l.ends_with(&end));
+            assert!(documented, "data/README.md: {name} is {end}");
+        }
+    }
+}
