@@ -4,3 +4,4 @@
 pub mod backend;
 pub mod error;
 pub mod model;
+pub mod noise;
