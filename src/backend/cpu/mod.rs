@@ -1,8 +1,10 @@
 //! The CPU backend: rayon over bands of image rows or chunks of a minibatch, each running the generic definitions at one
 //! instruction level. Sums over texels are integers, so thread count and band size do not change a bit.
 
+mod draws;
+
 use super::simd::SimdLevel;
-use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, Parameters, State};
+use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
 use crate::error::{Error, Result};
 use crate::estimate::adam::{self, StepFactors};
 use crate::estimate::decoder_fd::Differences;
@@ -15,8 +17,11 @@ use crate::model::lanes::Lanes;
 use crate::model::loss::{UNIT, channel_weights, differences, strip_loss, sum_losses};
 use crate::model::mlp::{Row, STRIP, Start, Weights, dense, forward, forward_from, pair_activations};
 use crate::model::quant::round_rows;
-use crate::noise::{Draws, Noise};
+use crate::model::structure::{Level, Parameters};
+use crate::noise::Noise;
+use crate::noise::mersenne::Mersenne;
 use crate::with_level;
+use draws::Draws;
 use rayon::prelude::*;
 
 /// Pairs whose noise is held at once in a latent step.
@@ -72,29 +77,27 @@ impl Cpu {
         Ok(Cpu { options, pool, geometry, target, weights, noise, state })
     }
 
-    /// (first, last + 1) image rows of each task.
-    fn bands(&self, height: usize) -> Vec<(usize, usize)> {
-        let step = self.options.band_rows.max(1);
-        (0..height).step_by(step).map(|y| (y, (y + step).min(height))).collect()
-    }
-
     fn packed(&self, decoder: &[f32]) -> Vec<f32> {
         let mut packed = vec![0.0; decoder.len()];
         self.geometry.network.pack(decoder, &mut packed);
         packed
     }
 
-    /// The texels of a decoder step by raster index.
-    fn batch(&self, batch: Option<usize>, draws: &mut Draws) -> Vec<u32> {
+    /// A decoder step's draws: `pairs` rows of normals, and the raster indices of its texels.
+    fn draw(&mut self, step: u32, pairs: usize, batch: Option<usize>) -> (Vec<f32>, Vec<u32>) {
+        let parameters = self.state.parameters.decoder.len();
         let texels = self.geometry.structure.texels() as u32;
-        match batch {
-            None => (0..texels).collect(),
-            Some(n) => {
-                let mut picked = vec![0; n];
-                draws.indices(texels, &mut picked);
-                picked
+        let mut draws = Draws::new(&mut self.noise, self.options.level, step);
+        self.pool.install(|| {
+            let mut e = vec![0.0; pairs * parameters];
+            if pairs > 0 {
+                draws.decoder(parameters, &mut e);
             }
-        }
+            let Some(n) = batch else { return (e, (0..texels).collect()) };
+            let mut picked = vec![0; n];
+            draws.texels(texels, &mut picked);
+            (e, picked)
+        })
     }
 
     fn step_decoder(&mut self, rate: f32, gradient: &[f32], step: u32) -> Result<()> {
@@ -107,6 +110,12 @@ impl Cpu {
         });
         if w.iter().all(|w| w.is_finite()) { Ok(()) } else { Err(not_finite("decoder weights", "--mlp-lr", step)) }
     }
+}
+
+/// (first, last + 1) image rows of each task.
+fn bands(height: usize, rows: usize) -> Vec<(usize, usize)> {
+    let step = rows.max(1);
+    (0..height).step_by(step).map(|y| (y, (y + step).min(height))).collect()
 }
 
 fn not_finite(what: &str, flag: &str, step: u32) -> Error {
@@ -125,11 +134,7 @@ impl Backend for Cpu {
     fn decoder_es(&mut self, step: &DecoderEs) -> Result<DecoderReport> {
         let parameters = self.state.parameters.decoder.len();
         let level = self.options.level;
-        let mut draws = self.noise.decoder_step(step.step, level);
-        let mut e = vec![0.0; step.pairs * parameters];
-        draws.normals_by_pair(parameters, &mut e);
-        let texels = self.batch(step.batch, &mut draws);
-        drop(draws);
+        let (e, texels) = self.draw(step.step, step.pairs, step.batch);
 
         // Perturbed decoders, packed: plus and minus of each pair in turn.
         let mut decoders = vec![0.0; 2 * e.len()];
@@ -154,12 +159,14 @@ impl Backend for Cpu {
         let sums = self.pool.install(|| {
             let chunks = texels.par_chunks(STRIP);
             chunks
-                .fold_with((vec![0i64; 2 * step.pairs], None), |(mut sums, mut scratch), texels| {
-                    let scratch = scratch.get_or_insert_with(|| BatchScratch::new(&problem.cpu.geometry));
-                    with_level!(level, l => problem.add_chunk(l, scratch, texels, &mut sums));
-                    (sums, Some(std::mem::replace(scratch, BatchScratch::empty())))
-                })
-                .map(|(sums, _)| sums)
+                .map_init(
+                    || BatchScratch::new(&problem.cpu.geometry),
+                    |scratch, texels| {
+                        let mut sums = vec![0i64; 2 * step.pairs];
+                        with_level!(level, l => problem.add_chunk(l, scratch, texels, &mut sums));
+                        sums
+                    },
+                )
                 .reduce(|| vec![0; 2 * step.pairs], add)
         });
         let unit = 1.0 / (UNIT * texels.len() as f64);
@@ -177,9 +184,7 @@ impl Backend for Cpu {
 
     fn decoder_fd(&mut self, step: &DecoderFd) -> Result<DecoderReport> {
         let level = self.options.level;
-        let mut draws = self.noise.decoder_step(step.step, level);
-        let texels = self.batch(step.batch, &mut draws);
-        drop(draws);
+        let (_, texels) = self.draw(step.step, 0, step.batch);
         let packed = self.packed(&self.state.parameters.decoder);
         let parameters = packed.len();
         let this = &*self;
@@ -230,7 +235,8 @@ impl Backend for Cpu {
         let packed = self.packed(&self.state.parameters.decoder);
         let mut gradient: Vec<Vec<f32>> = levels.iter().map(|level| vec![0.0; level.values()]).collect();
         let mut hits = [0usize; 2];
-        let mut draws = self.noise.latent_step(step.step, level);
+        let mut draws = Draws::new(&mut self.noise, level, step.step);
+        let sizes: Vec<usize> = levels.iter().map(Level::values).collect();
         let all: Vec<usize> = (0..step.pairs).collect();
         for pairs in all.chunks(PAIRS_AT_ONCE) {
             let mut noise = vec![];
@@ -240,7 +246,7 @@ impl Backend for Cpu {
                     hits[k] += 1;
                     e[k] = vec![0.0; levels[k].values()];
                 }
-                draws.pair(pair as u32, &mut e, &self.pool);
+                self.pool.install(|| draws.latents(pair as u32, &sizes, &mut e));
                 noise.push(e);
             }
             let problem = LatentProblem {
@@ -252,7 +258,7 @@ impl Backend for Cpu {
                 sigma: step.sigma,
                 noise: &noise,
             };
-            let credits = problem.credits(self, &noisy);
+            let credits = problem.credits(&self.pool, level, self.options.band_rows, &noisy);
             for (&k, credits) in noisy.iter().zip(&credits) {
                 let channels = levels[k].channels;
                 let texels = levels[k].texels();
@@ -271,7 +277,6 @@ impl Backend for Cpu {
                 }
             }
         }
-        drop(draws);
         let texels = self.geometry.structure.texels();
         for &k in noisy.iter().filter(|&&k| hits[k] > 0) {
             let scale = latent_es::gradient_scale(hits[k], step.sigma[k], texels);
@@ -310,7 +315,7 @@ impl Backend for Cpu {
         let parameters = parameters.unwrap_or(&self.state.parameters);
         let packed = self.packed(&parameters.decoder);
         let structure = &self.geometry.structure;
-        let bands = self.bands(structure.source_height);
+        let bands = bands(structure.source_height, self.options.band_rows);
         let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round };
         let none = || vec![0i64; structure.textures.len()];
         let sums = self.pool.install(|| {
@@ -331,7 +336,7 @@ impl Backend for Cpu {
         let structure = &self.geometry.structure;
         let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round: false };
         let mut planes = vec![vec![0.0f32; structure.texels()]; structure.outputs()];
-        let bands = self.bands(structure.height);
+        let bands = bands(structure.height, self.options.band_rows);
         let mut parts: Vec<Vec<&mut [f32]>> = bands.iter().map(|_| vec![]).collect();
         let rows = self.options.band_rows.max(1) * structure.width;
         for plane in &mut planes {
@@ -348,12 +353,17 @@ impl Backend for Cpu {
     }
 
     fn state(&self) -> Result<State> {
-        Ok(State { mersenne: self.noise.mersenne(), ..self.state.clone() })
+        let mersenne = match &self.noise {
+            Noise::Mersenne(mersenne) => Some(mersenne.state()),
+            Noise::Hash(_) => None,
+        };
+        Ok(State { mersenne, ..self.state.clone() })
     }
 
     fn set_state(&mut self, state: State) -> Result<()> {
         if let Some(words) = &state.mersenne {
-            self.noise.set_mersenne(words)?;
+            let broken = || Error::State("the Mersenne twister's state is not 624 words and a position".into());
+            self.noise = Noise::Mersenne(Mersenne::from_state(words).ok_or_else(broken)?);
         }
         self.state = state;
         Ok(())
@@ -457,11 +467,10 @@ struct LatentProblem<'a> {
 
 impl LatentProblem<'_> {
     /// Credits \[level of `noisy`]\[pair, latent texel].
-    fn credits(&self, cpu: &Cpu, noisy: &[usize]) -> Vec<Vec<i64>> {
-        let bands = cpu.bands(self.geometry.structure.height);
-        let parts: Vec<Vec<BandCredits>> = cpu.pool.install(|| {
-            bands.par_iter().map(|&band| with_level!(cpu.options.level, l => self.band(l, noisy, band))).collect()
-        });
+    fn credits(&self, pool: &rayon::ThreadPool, level: SimdLevel, band_rows: usize, noisy: &[usize]) -> Vec<Vec<i64>> {
+        let bands = bands(self.geometry.structure.height, band_rows);
+        let parts: Vec<Vec<BandCredits>> = pool
+            .install(|| bands.par_iter().map(|&band| with_level!(level, l => self.band(l, noisy, band))).collect());
         let mut credits: Vec<Vec<i64>> = noisy
             .iter()
             .map(|&k| vec![0; self.noise.len() * self.geometry.structure.levels[k].texels()])
@@ -486,7 +495,7 @@ impl LatentProblem<'_> {
         let mut credits: Vec<_> = noisy.iter().map(|&k| BandCredits::new(geometry, k, band, pairs)).collect();
         let mut window = Window::new(geometry, 2 * pairs);
         let mut reader = InputReader::new(geometry);
-        let level_reader = |level: &crate::model::structure::Level| LevelReader::new(level.channels);
+        let level_reader = |level: &Level| LevelReader::new(level.channels);
         let mut readers: Vec<Vec<_>> =
             vec![geometry.structure.levels.iter().map(level_reader).collect(); pairs];
         let rows = |n: usize| vec![Row::ZERO; n];
@@ -529,10 +538,8 @@ impl LatentProblem<'_> {
                 if variant % 2 == 1 {
                     differences(&loss[0], &loss[1], &mut d);
                     let pair = variant / 2;
-                    for (credits, &k) in credits.iter_mut().zip(noisy).filter(|(_, k)| !self.noise[pair][**k].is_empty()) {
-                        let _ = k;
-                        credits.add(geometry, pair, y, &d);
-                    }
+                    let hit = credits.iter_mut().zip(noisy).filter(|(_, k)| !self.noise[pair][**k].is_empty());
+                    hit.for_each(|(credits, _)| credits.add(geometry, pair, y, &d));
                 }
             };
             sweep_strip(l, geometry, strip, band, &mut window, decode, take);
