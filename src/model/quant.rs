@@ -162,7 +162,10 @@ mod tests {
 
     #[test]
     fn the_grid_has_its_ends_at_one_and_indices_come_back() {
-        assert_eq!((0..4).map(|k| grid_value(k, 2)).collect::<Vec<_>>(), [-1.0, -1.0 + 2.0 / 3.0, -1.0 + 4.0 / 3.0, 1.0]);
+        assert_eq!(
+            (0..4).map(|k| grid_value(k, 2)).collect::<Vec<_>>(),
+            [-1.0, -1.0 + 2.0 / 3.0, -1.0 + 4.0 / 3.0, 1.0]
+        );
         for bits in 1..=8 {
             for k in 0..1 << bits {
                 assert_eq!(grid_index(grid_value(k, bits), bits), k);

@@ -92,7 +92,8 @@ pub fn fit(
     watch: &mut dyn Watch,
     from: Progress,
 ) -> Result<Progress> {
-    let mut trainer = Trainer { config, structure, schedule: Schedule::new(config), progress: from, decoder: None, changed: None };
+    let mut trainer =
+        Trainer { config, structure, schedule: Schedule::new(config), progress: from, decoder: None, changed: None };
     if from.iteration == 0 {
         let report = trainer.report(backend, None)?;
         watch.report(&report)?;

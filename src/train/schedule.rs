@@ -116,7 +116,14 @@ mod tests {
 
     #[test]
     fn freeze_wins_over_fd_and_fd_over_full() {
-        let config = Config { iters: 100, mlp_full: 0.2, mlp_fd: 0.4, mlp_freeze: 0.9, mlp_full_pairs: Some(7), ..Config::default() };
+        let config = Config {
+            iters: 100,
+            mlp_full: 0.2,
+            mlp_fd: 0.4,
+            mlp_freeze: 0.9,
+            mlp_full_pairs: Some(7),
+            ..Config::default()
+        };
         let schedule = Schedule::new(&config);
         assert_eq!(schedule.decoder(19), DecoderPhase::Es { pairs: 32, batch: Some(4096) });
         assert_eq!(schedule.decoder(20), DecoderPhase::Es { pairs: 7, batch: None });

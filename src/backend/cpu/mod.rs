@@ -397,7 +397,14 @@ impl Cpu {
 }
 
 /// Adam on one level; whether every value stayed finite.
-fn update_level(level: SimdLevel, factors: StepFactors, w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32]) -> bool {
+fn update_level(
+    level: SimdLevel,
+    factors: StepFactors,
+    w: &mut [f32],
+    m: &mut [f32],
+    v: &mut [f32],
+    g: &[f32],
+) -> bool {
     const PART: usize = 1 << 14;
     let parts = w.par_chunks_mut(PART).zip(m.par_chunks_mut(PART)).zip(v.par_chunks_mut(PART)).zip(g.par_chunks(PART));
     parts
@@ -469,17 +476,16 @@ impl LatentProblem<'_> {
     /// Credits \[level of `noisy`]\[pair, latent texel].
     fn credits(&self, pool: &rayon::ThreadPool, level: SimdLevel, band_rows: usize, noisy: &[usize]) -> Vec<Vec<i64>> {
         let bands = bands(self.geometry.structure.height, band_rows);
-        let parts: Vec<Vec<BandCredits>> = pool
-            .install(|| bands.par_iter().map(|&band| with_level!(level, l => self.band(l, noisy, band))).collect());
-        let mut credits: Vec<Vec<i64>> = noisy
-            .iter()
-            .map(|&k| vec![0; self.noise.len() * self.geometry.structure.levels[k].texels()])
-            .collect();
+        let parts: Vec<Vec<BandCredits>> =
+            pool.install(|| bands.par_iter().map(|&band| with_level!(level, l => self.band(l, noisy, band))).collect());
+        let mut credits: Vec<Vec<i64>> =
+            noisy.iter().map(|&k| vec![0; self.noise.len() * self.geometry.structure.levels[k].texels()]).collect();
         for part in parts {
             for ((credits, band), &k) in credits.iter_mut().zip(part).zip(noisy) {
                 let level = &self.geometry.structure.levels[k];
                 let rows = band.rows.len() * level.width;
-                for (credits, sums) in credits.chunks_exact_mut(level.texels()).zip(band.sums.chunks_exact(rows.max(1))) {
+                for (credits, sums) in credits.chunks_exact_mut(level.texels()).zip(band.sums.chunks_exact(rows.max(1)))
+                {
                     let into = &mut credits[band.rows.start * level.width..][..rows];
                     into.iter_mut().zip(sums).for_each(|(a, b)| *a += b);
                 }
@@ -496,12 +502,12 @@ impl LatentProblem<'_> {
         let mut window = Window::new(geometry, 2 * pairs);
         let mut reader = InputReader::new(geometry);
         let level_reader = |level: &Level| LevelReader::new(level.channels);
-        let mut readers: Vec<Vec<_>> =
-            vec![geometry.structure.levels.iter().map(level_reader).collect(); pairs];
+        let mut readers: Vec<Vec<_>> = vec![geometry.structure.levels.iter().map(level_reader).collect(); pairs];
         let rows = |n: usize| vec![Row::ZERO; n];
         let first = &network.layers[0];
         let (mut inputs, mut base, mut delta) = (rows(network.inputs()), rows(first.outputs), rows(first.outputs));
-        let (mut plus, mut minus, mut scratch) = (rows(network.widest()), rows(network.widest()), rows(network.widest()));
+        let (mut plus, mut minus, mut scratch) =
+            (rows(network.widest()), rows(network.widest()), rows(network.widest()));
         let mut target = rows(network.outputs());
         let (mut loss, mut d) = ([Row::ZERO; 2], [0i64; STRIP]);
         let outputs = network.outputs();

@@ -1,0 +1,192 @@
+//! The command line: flags and subcommands, and nothing that they do.
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// Version and, where it is known, the commit: `0.1.0 (0123456789ab)`.
+static VERSION: LazyLock<String> = LazyLock::new(|| match commit() {
+    Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+    None => env!("CARGO_PKG_VERSION").to_owned(),
+});
+
+/// The commit that this program was built from, where the build could tell.
+pub fn commit() -> Option<&'static str> {
+    option_env!("NTC_COMMIT").filter(|commit| !commit.is_empty())
+}
+
+const INTRODUCTION: &str = "\
+Fits a small model to an image, or to the maps of one material, without derivatives: latent grids and a tiny decoder \
+network, of which evolution strategies and exhaustive search find the values. The model decodes to the images.
+
+Without a subcommand it fits. Results go to the folder of --out: the settings (config.toml), a table of the progress \
+(log.csv), pictures, the model (model.safetensors), a checkpoint for --resume and a summary (summary.json).";
+
+const EXAMPLES: &str = "\
+Examples:
+  ntc-es                                     fit the bundled material into out/
+  ntc-es photo.png --latent 128 128 8        fit a photograph with a finer grid
+  ntc-es m1.png m2.png --qat 2               two maps, block format with 2-bit selectors
+  ntc-es m1.png --qat 3,1 --mlp-fd 0.5       selectors of 3 and 1 bits, finite differences from half way on
+  ntc-es --resume out                        go on where a killed run stopped
+  ntc-es eval out photo.png                  measure a fitted model
+  ntc-es decode out --out pictures           write the pictures that a model stands for
+
+Exit codes:
+  0    done
+  1    could not: a file, the data or the device
+  2    the command line or its settings
+  3    --cuda-check found a difference
+  130  stopped by Ctrl-C, after saving";
+
+/// Neural texture compression without derivatives: fit, measure and decode.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "ntc-es", version = VERSION.as_str(), long_about = INTRODUCTION, after_long_help = EXAMPLES)]
+#[command(after_help = "--help (in place of -h) adds an introduction, examples and the exit codes.")]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; nothing named is a fit.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Settings of the fit.
+    #[command(flatten)]
+    pub config: Config,
+    /// Continue the run in DIR with its own settings and images [default: off]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["images", "load"], help_heading = "Output")]
+    pub resume: Option<PathBuf>,
+    /// Kebab-case names of the settings that the user wrote, as against defaults; [`read`] fills it in.
+    #[arg(skip)]
+    pub given: Vec<String>,
+}
+
+/// Everything but fitting.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Measure a model against images, without training
+    Eval {
+        /// Run folder or model file
+        #[arg(value_name = "RUN_OR_MODEL")]
+        model: PathBuf,
+        /// The images that the model was fitted to, in the same order
+        #[arg(value_name = "IMAGE", required = true)]
+        images: Vec<String>,
+        /// Keep float latents and weights in place of their quantized values [default: off]
+        #[arg(long)]
+        float: bool,
+        /// Also write the summary to this JSON file [default: off]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Write the pictures that a model stands for, from the model alone
+    Decode {
+        /// Run folder or model file
+        #[arg(value_name = "RUN_OR_MODEL")]
+        model: PathBuf,
+        /// Folder for the pictures, one PNG per texture
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Keep float latents and weights in place of their quantized values [default: off]
+        #[arg(long)]
+        float: bool,
+    },
+    /// Say what a model is: structure, sizes and rate
+    Info {
+        /// Run folder or model file
+        #[arg(value_name = "RUN_OR_MODEL")]
+        model: PathBuf,
+        /// JSON in place of text [default: off]
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the bundled material: maps of a procedural cobblestone that share one height field
+    Synth {
+        /// Folder for the maps
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Side of the maps in texels, 1 to 8192
+        #[arg(long, value_name = "N", default_value_t = 512,
+              value_parser = clap::value_parser!(u32).range(1..=8192))]
+        size: u32,
+        /// Seed of the stones
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        seed: u64,
+    },
+    /// Print a completion script
+    Completions {
+        /// The shell that reads it
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Reads a command line, the program's name first, and validates the settings of a fit.
+///
+/// Nothing is returned where help or the version was asked for: it has been printed. An error is one line that names
+/// the flag and says what would be right.
+pub fn read<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Option<Cli>> {
+    let mut declared = command();
+    let matches = match declared.try_get_matches_from_mut(arguments) {
+        Ok(matches) => matches,
+        Err(e) if e.use_stderr() => return Err(Error::Config(one_line(&e, &declared))),
+        Err(e) => {
+            // A closed pipe (`--help | head`) is no reason to complain.
+            let _ = e.print();
+            return Ok(None);
+        }
+    };
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|e| Error::Config(one_line(&e, &declared)))?;
+    let wrote = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    cli.given = declared
+        .get_arguments()
+        .map(|a| a.get_id().as_str())
+        .filter(|id| wrote(id))
+        .map(|id| id.replace('_', "-"))
+        .collect();
+    if cli.command.is_none() {
+        cli.config.validate()?;
+    }
+    Ok(Some(cli))
+}
+
+/// The command as clap knows it: for parsing, completions and tests of the help.
+pub fn command() -> clap::Command {
+    // So that `--iters -1` is answered with the range and not with "unexpected argument".
+    Cli::command().mut_args(|a| {
+        let takes_value = a.get_long().is_some() && a.get_action().takes_values();
+        a.allow_negative_numbers(takes_value)
+    })
+}
+
+/// clap's message without its usage block, and with the help of the flag at fault.
+fn one_line(error: &clap::Error, declared: &clap::Command) -> String {
+    let text = error.to_string();
+    let said: Vec<_> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let said = said.join("; ").replace(":; ", ": ");
+    let said = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
+    match help_of_culprit(error, declared) {
+        Some((flag, help)) => format!("{said}; --{flag}: {help}"),
+        None => format!("{said}; see --help"),
+    }
+}
+
+/// Name and short help of the flag whose value clap refused.
+fn help_of_culprit(error: &clap::Error, declared: &clap::Command) -> Option<(String, String)> {
+    let about_value = [ErrorKind::InvalidValue, ErrorKind::ValueValidation, ErrorKind::WrongNumberOfValues];
+    if !about_value.contains(&error.kind()) {
+        return None;
+    }
+    let Some(ContextValue::String(culprit)) = error.get(ContextKind::InvalidArg) else { return None };
+    let flag = culprit.strip_prefix("--")?.split_whitespace().next()?;
+    let found = declared.get_arguments().find(|a| a.get_long() == Some(flag))?;
+    Some((flag.to_owned(), found.get_help()?.to_string()))
+}

@@ -1,0 +1,295 @@
+//! Every setting of a run, declared once: the name of a field in kebab-case is its flag, TOML key and CSV column.
+//!
+//! Reads no file and no environment. Three steps lead from settings to a model: [`Config::validate`] says what can be
+//! said without images, [`Config::resolve`] fits the settings to an image size, [`Config::complete`] writes down what
+//! was chosen.
+
+mod resolve;
+mod text;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use resolve::MAX_TEXELS;
+
+use crate::error::{Error, Result};
+use crate::model::structure::{Activation, Channels, Filter, Rng};
+use clap::builder::ArgAction;
+use clap::{Args, FromArgMatches};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The filters of level 0 and level 1, written `nearest,bilinear`, or as one word where both are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct FilterPair(pub [Filter; 2]);
+
+impl FilterPair {
+    /// The same filter for both levels.
+    pub const fn both(filter: Filter) -> Self {
+        FilterPair([filter, filter])
+    }
+}
+
+impl FromStr for FilterPair {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let one = |word: &str| match word.trim() {
+            "bilinear" => Ok(Filter::Bilinear),
+            "nearest" => Ok(Filter::Nearest),
+            _ => Err(Error::config(format!(
+                "--filter {text}: give bilinear, nearest, or one of them for each level, such as nearest,bilinear"
+            ))),
+        };
+        match text.split_once(',') {
+            Some((level0, level1)) => Ok(FilterPair([one(level0)?, one(level1)?])),
+            None => one(text).map(FilterPair::both),
+        }
+    }
+}
+
+impl fmt::Display for FilterPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |filter| match filter {
+            Filter::Bilinear => "bilinear",
+            Filter::Nearest => "nearest",
+        };
+        let [level0, level1] = self.0;
+        f.write_str(word(level0))?;
+        if level1 != level0 { write!(f, ",{}", word(level1)) } else { Ok(()) }
+    }
+}
+
+impl From<FilterPair> for String {
+    fn from(pair: FilterPair) -> String {
+        pair.to_string()
+    }
+}
+
+impl TryFrom<String> for FilterPair {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+/// The instruction set asked for. All of them give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Simd {
+    /// The widest that this CPU has.
+    Auto,
+    /// 16 lanes.
+    Avx512,
+    /// 8 lanes.
+    Avx2,
+    /// One lane.
+    Scalar,
+}
+
+/// Every setting of a run, in the order of `--help`.
+///
+/// Lists with a fixed length (`latent`, `latent2`, `lr_anneal`, `sigma_anneal`) have it once [`Config::validate`] has
+/// passed.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Config {
+    /// Maps of one material, 1 to 8 image files of one size [default: the bundled material]
+    #[arg(value_name = "IMAGE", help_heading = "Input")]
+    pub images: Vec<String>,
+    /// Largest side in texels; a longer side is cut to it around the centre, 0 keeps everything
+    #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Input")]
+    pub crop: usize,
+    /// Channels of a texture: auto keeps grey as one channel, rgb is always three, alpha keeps alpha as well
+    #[arg(long, value_enum, default_value_t = Channels::Auto, help_heading = "Input")]
+    pub channels: Channels,
+    /// Relative loss weight of each texture, one per image, 0 or more; 0 drops a texture [default: 1 for each]
+    #[arg(long, value_name = "X,..", value_delimiter = ',', action = ArgAction::Set, help_heading = "Input")]
+    pub weights: Vec<f32>,
+
+    /// Latent level 0: texels across, down, and channels (1 to 128); 0 0 C is one latent texel per image texel;
+    /// more is better and costs bits [default: 64 64 4; with --qat 0 0 and one channel per depth]
+    #[arg(long, num_args = 3, value_names = ["W", "H", "C"], action = ArgAction::Set, help_heading = "Model")]
+    pub latent: Option<Vec<usize>>,
+    /// Latent level 1, as --latent; 0 0 C is one latent texel per --block cell [default: off; with --qat and no
+    /// --latent 0 0 4]
+    #[arg(long, num_args = 3, value_names = ["W", "H", "C"], action = ArgAction::Set, help_heading = "Model")]
+    pub latent2: Option<Vec<usize>>,
+    /// Side of a block in texels, 1 to 256: what a level given as 0 0 C pads the image to
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
+    pub block: usize,
+    /// How latents are read: bilinear or nearest, for both levels or for each (nearest,bilinear) [default: bilinear;
+    /// with --qat and no --latent nearest]
+    #[arg(long, value_name = "FILTER[,FILTER]", help_heading = "Model")]
+    pub filter: Option<FilterPair>,
+    /// Units of each hidden layer, 1 to 8 layers of 1 to 128; more is better and slower
+    #[arg(long, value_name = "N,..", default_value = "24,24", value_delimiter = ',', action = ArgAction::Set,
+          help_heading = "Model")]
+    pub mlp: Vec<usize>,
+    /// Units of both of two hidden layers, 1 to 128: short for --mlp N,N [default: off]
+    #[arg(long, value_name = "N", conflicts_with = "mlp", help_heading = "Model")]
+    pub hidden: Option<usize>,
+    /// Activation of the hidden layers
+    #[arg(long, value_enum, default_value_t = Activation::Leaky, help_heading = "Model")]
+    pub act: Activation,
+    /// Slope of --act leaky below zero, -1 to 1
+    #[arg(long, value_name = "X", default_value_t = 0.01, allow_negative_numbers = true, help_heading = "Model")]
+    pub leak: f32,
+    /// Output clamp(s + 1/2, 0, 1) in place of the sigmoid [default: off]
+    #[arg(long, help_heading = "Model")]
+    pub clamp: bool,
+    /// Position features, a comma list of uv, fourier:N, dct:N, local, lfourier:N, ldct:N, lquad, ldct2:N, ldct4:N,
+    /// lv1local, lv1ldct:N, bdct:N, bdcte:I, onehot, bc7part:N, or none [default: uv; with --qat and no --latent
+    /// lv1local]
+    #[arg(long, value_name = "KIND,..", help_heading = "Model")]
+    pub pos: Option<String>,
+    /// Frequencies beside uv, 0 to 20: short for --pos uv,fourier:N, 0 is uv alone [default: off]
+    #[arg(long, value_name = "N", conflicts_with = "pos", help_heading = "Model")]
+    pub nfreq: Option<usize>,
+    /// Mix each texel at the edge of a level-0 cell with its neighbours after decoding [default: off]
+    #[arg(long, help_heading = "Model")]
+    pub deblock: bool,
+    /// Reach of --deblock from a cell edge in texels, 0.01 to 1024; up to 1.5 is the ring of one texel
+    #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Model")]
+    pub deblock_falloff: f32,
+    /// Bits per latent value when quantized after training, 1 to 16; more is better and costs bits
+    #[arg(long, value_name = "BITS", default_value_t = 8, help_heading = "Model")]
+    pub qbits: u32,
+
+    /// Antithetic pairs per decoder step, 1 to 65536; more is less noise and slower
+    #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Decoder step")]
+    pub mlp_pairs: usize,
+    /// Texels of a decoder step's minibatch, 1 to 16777216; more is less noise and slower
+    #[arg(long, value_name = "N", default_value_t = 4096, help_heading = "Decoder step")]
+    pub mlp_batch: usize,
+    /// Standard deviation of the decoder's perturbations, 0.000001 to 100
+    #[arg(long, value_name = "X", default_value_t = 0.02, help_heading = "Decoder step")]
+    pub mlp_sigma: f32,
+    /// Learning rate of the decoder, 0.000000001 to 100
+    #[arg(long, value_name = "X", default_value_t = 0.005, help_heading = "Decoder step")]
+    pub mlp_lr: f32,
+    /// Iterations from one decoder step to the next, 1 or more
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Decoder step")]
+    pub mlp_every: usize,
+    /// Finite differences for the decoder from this fraction of the run on; 0 or less is from the first iteration,
+    /// 1 or more is off
+    #[arg(
+        long,
+        value_name = "START",
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        help_heading = "Decoder step"
+    )]
+    pub mlp_fd: f32,
+    /// Step of --mlp-fd in units of a weight, 0.000001 to 1
+    #[arg(long, value_name = "X", default_value_t = 1e-3, help_heading = "Decoder step")]
+    pub mlp_fd_h: f32,
+    /// Decoder steps over every texel from this fraction of the run on; 0 or less is from the first iteration,
+    /// 1 or more is off
+    #[arg(
+        long,
+        value_name = "START",
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        help_heading = "Decoder step"
+    )]
+    pub mlp_full: f32,
+    /// Antithetic pairs of a decoder step over every texel, 1 to 65536 [default: --mlp-pairs]
+    #[arg(long, value_name = "N", help_heading = "Decoder step")]
+    pub mlp_full_pairs: Option<usize>,
+    /// No more decoder steps from this fraction of the run on; 0 or less is from the first iteration, 1 or more is off
+    #[arg(
+        long,
+        value_name = "START",
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        help_heading = "Decoder step"
+    )]
+    pub mlp_freeze: f32,
+
+    /// Antithetic pairs per latent step, 1 to 65536; more is less noise and slower
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Latent step")]
+    pub lat_pairs: usize,
+    /// Standard deviation of the latents' perturbations, 0.000001 to 100
+    #[arg(long, value_name = "X", default_value_t = 0.05, help_heading = "Latent step")]
+    pub lat_sigma: f32,
+    /// The same for level 1, 0.000001 to 100 [default: --lat-sigma]
+    #[arg(long, value_name = "X", help_heading = "Latent step")]
+    pub lat2_sigma: Option<f32>,
+    /// Learning rate of the latents, 0.000000001 to 100
+    #[arg(long, value_name = "X", default_value_t = 0.02, help_heading = "Latent step")]
+    pub lat_lr: f32,
+    /// Standard deviation of the initial latents, 0 to 100
+    #[arg(long, value_name = "X", default_value_t = 0.1, help_heading = "Latent step")]
+    pub lat_init: f32,
+    /// Perturb one level at a time, in turn [default: off]
+    #[arg(long, help_heading = "Latent step")]
+    pub lat_alt: bool,
+
+    /// Selectors in level 0: bits of each channel, 1 to 8, or one depth for all; alone it chooses the block format
+    /// [default: off]
+    #[arg(long, value_name = "BITS,..", value_delimiter = ',', action = ArgAction::Set, help_heading = "Selectors")]
+    pub qat: Vec<u32>,
+    /// Iterations from one selector search to the next, 1 or more; the last one always searches
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Selectors")]
+    pub qat_every: usize,
+
+    /// Iterations, 0 to 1000000000; more is better and slower, 0 only evaluates
+    #[arg(long, value_name = "N", default_value_t = 3000, help_heading = "Schedule")]
+    pub iters: usize,
+    /// Both learning rates fall from fraction START of the run (0 or more; 1 or more is off) to FINAL times their value
+    /// (0 to 1000)
+    #[arg(long, num_args = 2, value_names = ["START", "FINAL"], default_values_t = [1.0, 1.0],
+          action = ArgAction::Set, help_heading = "Schedule")]
+    pub lr_anneal: Vec<f32>,
+    /// All sigmas fall from fraction START of the run (0 or more; 1 or more is off) to FINAL times their value (0.0001
+    /// to 1000)
+    #[arg(long, num_args = 2, value_names = ["START", "FINAL"], default_values_t = [1.0, 1.0],
+          action = ArgAction::Set, help_heading = "Schedule")]
+    pub sigma_anneal: Vec<f32>,
+    /// Seed of all noise, below 2^32 with --rng mt
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Schedule")]
+    pub seed: u64,
+    /// Noise source: hash is the same on every backend, mt draws in the order of the C++ reference
+    #[arg(long, value_enum, default_value_t = Rng::Hash, help_heading = "Schedule")]
+    pub rng: Rng,
+    /// Start from this run folder's or model's parameters and structure [default: off]
+    #[arg(long, value_name = "RUN_OR_MODEL", help_heading = "Schedule")]
+    pub load: Option<PathBuf>,
+
+    /// Folder for everything that is written
+    #[arg(long, value_name = "DIR", default_value = "out", help_heading = "Output")]
+    pub out: PathBuf,
+    /// Iterations from one row of log.csv to the next, 1 or more; the last one always has a row
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
+    pub print_every: usize,
+    /// Iterations from one checkpoint, with pictures, to the next, 1 or more; the last one always saves
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Output")]
+    pub save_every: usize,
+    /// No progress on stderr [default: off]
+    #[arg(long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Threads, 0 is one per CPU; never changes the result
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Machine")]
+    pub threads: usize,
+    /// Instruction set; never changes the result
+    #[arg(long, value_enum, default_value_t = Simd::Auto, help_heading = "Machine")]
+    pub simd: Simd,
+}
+
+impl Default for Config {
+    /// What an empty command line means.
+    fn default() -> Self {
+        let matches = command().no_binary_name(true).get_matches_from::<_, &str>([]);
+        Config::from_arg_matches(&matches).expect("every flag is optional or has a default")
+    }
+}
+
+/// A command that has the settings as its flags and nothing else: what the declarations above say, to be read.
+pub(crate) fn command() -> clap::Command {
+    Config::augment_args(clap::Command::new("ntc-es"))
+}

@@ -1,0 +1,214 @@
+//! What can be said about settings without an image: ranges and contradictions.
+
+use super::Config;
+use super::resolve::MAX_TEXELS;
+use crate::error::{Error, Result};
+use crate::model::position::PositionSpec;
+use crate::model::structure::{Filter, Rng};
+use std::fmt::Display;
+
+/// Textures of a material at most.
+const MAX_IMAGES: usize = 8;
+/// Units of a layer at most, the decoder's inputs included.
+pub(super) const MAX_UNITS: usize = 128;
+/// Iterations at most, for counts and for the distances between two of a kind.
+const MAX_ITERS: usize = 1_000_000_000;
+/// Antithetic pairs of a step at most.
+const MAX_PAIRS: usize = 65536;
+
+impl Config {
+    /// Refuses settings that cannot work whatever the images are. The message names the flag and what would be right.
+    pub fn validate(&self) -> Result<()> {
+        self.check_counts()?;
+        self.check_reals()?;
+        // No image named is the bundled material: how many maps it has is known only when they are read.
+        if !self.images.is_empty() {
+            check_images(self.images.len(), &self.weights)?;
+        }
+        self.check_weights()?;
+        self.check_decoder()?;
+        check_level("--latent", self.latent.as_deref())?;
+        check_level("--latent2", self.latent2.as_deref())?;
+        self.check_selectors()?;
+        self.check_deblock()?;
+        for (flag, path) in [("--out", Some(&self.out)), ("--load", self.load.as_ref())] {
+            match path {
+                Some(path) if path.as_os_str().is_empty() => {
+                    return refuse(format!("{flag}: it is empty; name a path"));
+                }
+                Some(path) if path.to_str().is_none() => {
+                    return refuse(format!("{flag} {}: config.toml is UTF-8; give a path that is", path.display()));
+                }
+                _ => {}
+            }
+        }
+        if self.rng == Rng::Mt && self.seed >= 1 << 32 {
+            return refuse(format!("--seed {}: --rng mt takes a seed below 4294967296", self.seed));
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<()> {
+        range("--crop", self.crop, 0, MAX_TEXELS)?;
+        range("--block", self.block, 1, 256)?;
+        range("--qbits", self.qbits, 1, 16)?;
+        range("--mlp-pairs", self.mlp_pairs, 1, MAX_PAIRS)?;
+        range("--mlp-batch", self.mlp_batch, 1, 1 << 24)?;
+        range("--mlp-every", self.mlp_every, 1, MAX_ITERS)?;
+        range("--mlp-full-pairs", self.mlp_full_pairs.unwrap_or(1), 1, MAX_PAIRS)?;
+        range("--lat-pairs", self.lat_pairs, 1, MAX_PAIRS)?;
+        range("--qat-every", self.qat_every, 1, MAX_ITERS)?;
+        range("--iters", self.iters, 0, MAX_ITERS)?;
+        range("--print-every", self.print_every, 1, MAX_ITERS)?;
+        range("--save-every", self.save_every, 1, MAX_ITERS)?;
+        range("--threads", self.threads, 0, 4096)
+    }
+
+    fn check_reals(&self) -> Result<()> {
+        let (sigma, rate, start) = ((1e-6, 100.0), (1e-9, 100.0), (-1e6, 1e6));
+        range("--leak", self.leak, -1.0, 1.0)?;
+        range("--deblock-falloff", self.deblock_falloff, 0.01, 1024.0)?;
+        range("--mlp-sigma", self.mlp_sigma, sigma.0, sigma.1)?;
+        range("--mlp-lr", self.mlp_lr, rate.0, rate.1)?;
+        range("--mlp-fd", self.mlp_fd, start.0, start.1)?;
+        range("--mlp-fd-h", self.mlp_fd_h, 1e-6, 1.0)?;
+        range("--mlp-full", self.mlp_full, start.0, start.1)?;
+        range("--mlp-freeze", self.mlp_freeze, start.0, start.1)?;
+        range("--lat-sigma", self.lat_sigma, sigma.0, sigma.1)?;
+        range("--lat2-sigma", self.lat2_sigma.unwrap_or(1.0), sigma.0, sigma.1)?;
+        range("--lat-lr", self.lat_lr, rate.0, rate.1)?;
+        range("--lat-init", self.lat_init, 0.0, 100.0)?;
+        // A sigma of 0 would divide 0 by 0 in the last iteration; a rate of 0 only stands still.
+        check_anneal("--lr-anneal", &self.lr_anneal, 0.0)?;
+        check_anneal("--sigma-anneal", &self.sigma_anneal, 1e-4)
+    }
+
+    fn check_weights(&self) -> Result<()> {
+        for &weight in &self.weights {
+            range("--weights", weight, 0.0, 1e6)?;
+        }
+        // All tiny is most likely a mistake, and their sum divides.
+        if !self.weights.is_empty() && !self.weights.iter().any(|&w| w >= 1e-6) {
+            return refuse("--weights: all are 0; give at least one texture a weight of 0.000001 or more".into());
+        }
+        Ok(())
+    }
+
+    fn check_decoder(&self) -> Result<()> {
+        if self.mlp.is_empty() || self.mlp.len() > 8 {
+            return refuse(format!("--mlp: {} hidden layers; give 1 to 8, such as 24,24", self.mlp.len()));
+        }
+        for &units in &self.mlp {
+            range("--mlp", units, 1, MAX_UNITS)?;
+        }
+        if let Some(units) = self.hidden {
+            range("--hidden", units, 1, MAX_UNITS)?;
+            if self.mlp != [24, 24] && self.mlp != [units, units] {
+                return refuse(format!(
+                    "--hidden {units}: it is short for --mlp {units},{units}; give only one of them"
+                ));
+            }
+        }
+        if let (Some(n), Some(pos)) = (self.nfreq, &self.pos) {
+            return refuse(format!(
+                "--nfreq {n}: it is short for a --pos, and --pos {pos} is given; give only one of them"
+            ));
+        }
+        if let Some(n) = self.nfreq {
+            range("--nfreq", n, 0, 20)?;
+        }
+        self.shape().position.parse::<PositionSpec>().map(|_| ())
+    }
+
+    fn check_selectors(&self) -> Result<()> {
+        let depths = self.qat.len();
+        if depths == 0 {
+            return Ok(());
+        }
+        for &bits in &self.qat {
+            range("--qat", bits, 1, 8)?;
+        }
+        if self.deblock {
+            return refuse("--deblock: it does not work with the selectors of --qat; leave one of them away".into());
+        }
+        let shape = self.shape();
+        let channels = shape.latent[2];
+        if depths > MAX_UNITS || (depths > 1 && depths != channels) {
+            return refuse(format!(
+                "--qat: {depths} depths for the {channels} channels of --latent; give one depth, or one per channel"
+            ));
+        }
+        if shape.filter.0[0] == Filter::Bilinear {
+            return refuse(
+                "--qat: selectors need a nearest level 0, and it is bilinear; add --filter nearest or nearest,bilinear"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_deblock(&self) -> Result<()> {
+        if self.deblock && self.shape().latent[0] == 0 {
+            return refuse(
+                "--deblock: --latent 0 0 has cells of 1x1 texel, and it needs 2x2 or more; give level 0's size".into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A material of `images` textures, and the weights of one of that size.
+pub(super) fn check_images(images: usize, weights: &[f32]) -> Result<()> {
+    if images == 0 || images > MAX_IMAGES {
+        return refuse(format!("IMAGE: {images} images; a material has 1 to {MAX_IMAGES}"));
+    }
+    if !weights.is_empty() && weights.len() != images {
+        return refuse(format!(
+            "--weights: {} weights for {images} images; give one per image, or leave --weights away",
+            weights.len()
+        ));
+    }
+    Ok(())
+}
+
+fn check_level(flag: &str, size: Option<&[usize]>) -> Result<()> {
+    let &[width, height, channels] = match size {
+        None => return Ok(()),
+        Some(size) => <&[usize; 3]>::try_from(size)
+            .map_err(|_| Error::config(format!("{flag}: {} values; give three, W H C", size.len())))?,
+    };
+    let given = format!("{flag} {width} {height} {channels}");
+    if channels == 0 {
+        let off = if flag == "--latent2" { ", or leave it away where there is no level 1" } else { "" };
+        return refuse(format!("{given}: a level has 1 to {MAX_UNITS} channels{off}"));
+    }
+    if channels > MAX_UNITS {
+        return refuse(format!("{given}: a level has 1 to {MAX_UNITS} channels"));
+    }
+    if (width == 0) != (height == 0) {
+        return refuse(format!("{given}: give both sides, or 0 0 {channels} for a size that follows the image"));
+    }
+    if width.checked_mul(height).is_none_or(|texels| texels > MAX_TEXELS) {
+        return refuse(format!("{given}: a level has at most {MAX_TEXELS} latent texels"));
+    }
+    Ok(())
+}
+
+fn check_anneal(flag: &str, values: &[f32], least: f32) -> Result<()> {
+    let &[start, last] = <&[f32; 2]>::try_from(values)
+        .map_err(|_| Error::config(format!("{flag}: {} values; give two, START FINAL", values.len())))?;
+    range(&format!("{flag} START"), start, 0.0, 1e6)?;
+    range(&format!("{flag} FINAL"), last, least, 1000.0)
+}
+
+/// `low <= value <= high`; false for NaN.
+fn range<T: PartialOrd + Display>(flag: &str, value: T, low: T, high: T) -> Result<()> {
+    if low <= value && value <= high {
+        return Ok(());
+    }
+    refuse(format!("{flag} {value}: give a value from {low} to {high}"))
+}
+
+fn refuse(message: String) -> Result<()> {
+    Err(Error::Config(message))
+}
