@@ -1,6 +1,6 @@
 //! The elementary functions and the noise: equal bits on every instruction level of this CPU, and error bounds in f64.
 //!
-//! `cargo test` reads a stride of a million bit patterns. All 2^32, some minutes on two cores:
+//! `cargo test` reads a stride of a million bit patterns. All 2^32, seven minutes on two cores:
 //! `NTC_EXHAUSTIVE=1 cargo test --release --test simd_math -- --nocapture`
 
 use fearless_simd::{Level, Simd};

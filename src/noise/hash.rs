@@ -50,41 +50,35 @@ const COUNTERS: usize = 16;
 /// Numbers of one block of counters.
 const BLOCK: usize = 4 * COUNTERS;
 
-/// Philox4x32-10 of [`COUNTERS`] counters: [word][counter], in place. Plain loops that the compiler turns into vectors.
+/// Philox4x32-10: four independent uniform words for a counter.
 #[inline(always)]
-fn philox_block(key: [u32; 2], c: &mut [[u32; COUNTERS]; 4]) {
+pub fn philox(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
+    // A word is the low half of a u64 whose high half holds anything: the vector instruction that multiplies u32 to u64
+    // takes and gives words in this form, so a loop over counters becomes vectors without a shuffle.
+    let [mut c0, mut c1, mut c2, mut c3] = counter.map(u64::from);
     let [mut k0, mut k1] = key;
     for _ in 0..10 {
-        let [c0, c1, c2, c3] = *c;
-        for i in 0..COUNTERS {
-            let a = u64::from(c0[i]) * 0xd251_1f53;
-            let b = u64::from(c2[i]) * 0xcd9e_8d57;
-            c[0][i] = (b >> 32) as u32 ^ c1[i] ^ k0;
-            c[1][i] = b as u32;
-            c[2][i] = (a >> 32) as u32 ^ c3[i] ^ k1;
-            c[3][i] = a as u32;
-        }
+        let a = (c0 & 0xffff_ffff) * 0xd251_1f53;
+        let b = (c2 & 0xffff_ffff) * 0xcd9e_8d57;
+        (c0, c1) = ((b >> 32) ^ c1 ^ u64::from(k0), b);
+        (c2, c3) = ((a >> 32) ^ c3 ^ u64::from(k1), a);
         k0 = k0.wrapping_add(0x9e37_79b9);
         k1 = k1.wrapping_add(0xbb67_ae85);
     }
-}
-
-/// Philox4x32-10: four independent uniform words for a counter, the scalar definition.
-pub fn philox(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
-    let mut block = counter.map(|word| [word; COUNTERS]);
-    philox_block(key, &mut block);
-    block.map(|word| word[0])
+    [c0, c1, c2, c3].map(|word| word as u32)
 }
 
 /// The words of [`COUNTERS`] counters from `index` on: [word][counter].
 #[inline(always)]
 fn words(key: [u32; 2], stream: Stream, step: u32, pair: u32, index: u32) -> [[u32; COUNTERS]; 4] {
-    let mut c = [[0; COUNTERS], [pair; COUNTERS], [step; COUNTERS], [stream as u32; COUNTERS]];
-    for (i, word) in c[0].iter_mut().enumerate() {
-        *word = index.wrapping_add(i as u32);
+    let mut out = [[0; COUNTERS]; 4];
+    for i in 0..COUNTERS {
+        let four = philox(key, [index.wrapping_add(i as u32), pair, step, stream as u32]);
+        for (out, word) in out.iter_mut().zip(four) {
+            out[i] = word;
+        }
     }
-    philox_block(key, &mut c);
-    c
+    out
 }
 
 /// Two independent standard normals from two uniforms given as integers k below 2^24: u1 = (k1 + 1) 2^-24 and
@@ -102,8 +96,11 @@ fn box_muller<L: Lanes>(l: L, k1: L::F, k2: L::F) -> (L::F, L::F) {
 #[inline(always)]
 fn normals<L: Lanes>(l: L, w1: &[u32; COUNTERS], w2: &[u32; COUNTERS]) -> [[f32; COUNTERS]; 2] {
     // 24 bits are exact as i32 and as f32; the signed conversion is one instruction everywhere.
-    let k1 = w1.map(|w| (w >> 8) as i32 as f32);
-    let k2 = w2.map(|w| (w >> 8) as i32 as f32);
+    let (mut k1, mut k2) = ([0.0; COUNTERS], [0.0; COUNTERS]);
+    for i in 0..COUNTERS {
+        k1[i] = (w1[i] >> 8) as i32 as f32;
+        k2[i] = (w2[i] >> 8) as i32 as f32;
+    }
     let mut out = [[0.0; COUNTERS]; 2];
     for i in (0..COUNTERS).step_by(L::N) {
         let (a, b) = box_muller(l, l.load(&k1[i..]), l.load(&k2[i..]));
@@ -124,13 +121,22 @@ pub fn fill_normals<L: Lanes>(
     start: usize,
     out: &mut [f32],
 ) {
-    fill_blocks(start, out, |index, block| {
-        let [w0, w1, w2, w3] = words(key, stream, step, pair, index);
-        let ([a, b], [c, d]) = (normals(l, &w0, &w1), normals(l, &w2, &w3));
-        for (i, four) in block.chunks_exact_mut(4).enumerate() {
-            four.copy_from_slice(&[a[i], b[i], c[i], d[i]]);
-        }
-    });
+    fill_blocks(
+        start,
+        out,
+        // Else the closure may be compiled apart, without the level's instruction set, and is ten times slower.
+        #[inline(always)]
+        |index, block| {
+            let [w0, w1, w2, w3] = words(key, stream, step, pair, index);
+            let ([a, b], [c, d]) = (normals(l, &w0, &w1), normals(l, &w2, &w3));
+            for i in 0..COUNTERS {
+                block[4 * i] = a[i];
+                block[4 * i + 1] = b[i];
+                block[4 * i + 2] = c[i];
+                block[4 * i + 3] = d[i];
+            }
+        },
+    );
 }
 
 /// Calls `fill(counter index, block)` so that `out` holds the numbers from `start` on; the ends go through a block that
@@ -162,14 +168,17 @@ pub fn normal_at(key: [u32; 2], stream: Stream, step: u32, pair: u32, n: usize) 
 /// value's probability is off by less than 2^-32; `bound` 0 gives 0.
 #[inline(always)]
 pub fn fill_indices(key: [u32; 2], stream: Stream, step: u32, bound: u32, start: usize, out: &mut [u32]) {
-    fill_blocks(start, out, |index, block| {
-        let w = words(key, stream, step, 0, index);
-        for (i, four) in block.chunks_exact_mut(4).enumerate() {
-            for (word, out) in w.iter().zip(four) {
-                *out = ((u64::from(word[i]) * u64::from(bound)) >> 32) as u32;
+    fill_blocks(
+        start,
+        out,
+        #[inline(always)]
+        |index, block| {
+            let w = words(key, stream, step, 0, index);
+            for (n, out) in block.iter_mut().enumerate() {
+                *out = ((u64::from(w[n % 4][n / 4]) * u64::from(bound)) >> 32) as u32;
             }
-        }
-    });
+        },
+    );
 }
 
 #[cfg(test)]
