@@ -170,7 +170,8 @@ pub fn command() -> clap::Command {
 fn refuse_late_subcommand(images: &[String], declared: &clap::Command) -> Result<()> {
     match images.iter().find(|image| declared.find_subcommand(image.as_str()).is_some()) {
         Some(name) => Err(Error::config(format!(
-            "{name}: a subcommand comes first and takes only its own flags (ntc-es {name} --help); write ./{name} for an image of that name"
+            "{name}: a subcommand comes first and takes only its own flags \
+             (ntc-es {name} --help); write ./{name} for an image of that name"
         ))),
         None => Ok(()),
     }

@@ -40,7 +40,10 @@ prop_compose! {
     ) -> Config {
         let weights = if weighted { weights[..images.len()].to_vec() } else { vec![] };
         let (out, load) = (out.into(), load.map(Into::into));
-        Config { images, crop, channels, weights, out, load, print_every, save_every, quiet, threads, simd, ..Config::default() }
+        Config {
+            images, crop, channels, weights, out, load, print_every, save_every, quiet, threads, simd,
+            ..Config::default()
+        }
     }
 }
 
@@ -52,10 +55,14 @@ prop_compose! {
         filter in prop::option::of([a_filter(), a_filter()].prop_map(FilterPair)),
         mlp in prop::collection::vec(1usize..=128, 1..=8),
         short in (prop::option::of(1usize..=128), prop::option::of(0usize..=20)),
-        act in prop_oneof![Just(Activation::Leaky), Just(Activation::Relu), Just(Activation::Tanh), Just(Activation::Sine)],
+        act in prop_oneof![
+            Just(Activation::Leaky), Just(Activation::Relu), Just(Activation::Tanh), Just(Activation::Sine),
+        ],
         leak in -1f32..=1.0,
         flags: (bool, bool),
-        pos in prop::option::of(prop_oneof![Just("uv,fourier:3"), Just("none"), Just("onehot, local"), Just("uv,lv1ldct:2")]),
+        pos in prop::option::of(
+            prop_oneof![Just("uv,fourier:3"), Just("none"), Just("onehot, local"), Just("uv,lv1ldct:2")]
+        ),
         deblock_falloff in 0.01f32..=1024.0,
         qbits in 1u32..=16,
     ) -> Config {
@@ -65,7 +72,10 @@ prop_compose! {
         let mlp = if hidden.is_some() { vec![24, 24] } else { mlp };
         let pos = if nfreq.is_some() { None } else { pos.map(String::from) };
         let deblock = deblock && latent.as_ref().is_none_or(|l| l[0] > 0);
-        Config { latent, latent2, block, filter, mlp, hidden, act, leak, clamp, pos, nfreq, deblock, deblock_falloff, qbits, ..Config::default() }
+        Config {
+            latent, latent2, block, filter, mlp, hidden, act, leak, clamp, pos, nfreq, deblock, deblock_falloff, qbits,
+            ..Config::default()
+        }
     }
 }
 
