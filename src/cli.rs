@@ -1,5 +1,8 @@
 //! The command line: flags and subcommands, and nothing that they do.
 
+#[cfg(test)]
+mod tests;
+
 use crate::config::Config;
 use crate::error::{Error, Result};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -148,6 +151,7 @@ pub fn read<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Option<Cli
         .map(|id| id.replace('_', "-"))
         .collect();
     if cli.command.is_none() {
+        refuse_late_subcommand(&cli.config.images, &declared)?;
         cli.config.validate()?;
     }
     Ok(Some(cli))
@@ -162,8 +166,23 @@ pub fn command() -> clap::Command {
     })
 }
 
+/// clap takes a subcommand that follows flags or images for one more image; nobody means that.
+fn refuse_late_subcommand(images: &[String], declared: &clap::Command) -> Result<()> {
+    match images.iter().find(|image| declared.find_subcommand(image.as_str()).is_some()) {
+        Some(name) => Err(Error::config(format!(
+            "{name}: a subcommand comes first and takes only its own flags \
+             (ntc-es {name} --help); write ./{name} for an image of that name"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// clap's message without its usage block, and with the help of the flag at fault.
 fn one_line(error: &clap::Error, declared: &clap::Command) -> String {
+    // What a value's own type said is complete as it is.
+    if let Some(own) = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>()) {
+        return own.to_string();
+    }
     let text = error.to_string();
     let said: Vec<_> = text
         .lines()
@@ -175,6 +194,10 @@ fn one_line(error: &clap::Error, declared: &clap::Command) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
     match help_of_culprit(error, declared) {
         Some((flag, help)) => format!("{said}; --{flag}: {help}"),
+        None if error.kind() == ErrorKind::ArgumentConflict => {
+            let remedy = if said.contains("multiple times") { "give it once" } else { "give only one of them" };
+            format!("{said}; {remedy}")
+        }
         None => format!("{said}; see --help"),
     }
 }

@@ -9,7 +9,9 @@ mod text;
 mod validate;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod arbitrary;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use resolve::MAX_TEXELS;
 

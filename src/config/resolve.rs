@@ -217,7 +217,8 @@ fn padded(source_width: usize, source_height: usize, unit: usize) -> Result<(usi
     match (side(source_width), side(source_height)) {
         (Some(w), Some(h)) if w.checked_mul(h).is_some_and(|texels| texels <= MAX_TEXELS) => Ok((w, h)),
         _ => Err(Error::config(format!(
-            "IMAGE: {source_width}x{source_height} texels are more than {MAX_TEXELS}, blocks included; use a --crop of 8192 or less"
+            "IMAGE: {source_width}x{source_height} texels are more than {MAX_TEXELS}, blocks included; use \
+             a --crop of 8192 or less"
         ))),
     }
 }
@@ -292,7 +293,8 @@ fn check_inputs(structure: &Structure, position: &PositionSpec) -> Result<()> {
     let features = position.count(cell_of(structure, 0));
     if latents.saturating_add(features) > MAX_UNITS {
         return Err(Error::config(format!(
-            "--latent, --latent2, --pos: {latents} latent channels and {features} position features; the decoder takes at most {MAX_UNITS} inputs in all"
+            "--latent, --latent2, --pos: {latents} latent channels and {features} position features; the \
+             decoder takes at most {MAX_UNITS} inputs in all"
         )));
     }
     Ok(())

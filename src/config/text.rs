@@ -99,7 +99,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// FNV-1a, 64 bits: the same on every machine and in every version of this program.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::position::PositionSpec;
 use crate::model::structure::{Filter, Rng};
 use std::fmt::Display;
+use std::path::Path;
 
 /// Textures of a material at most.
 const MAX_IMAGES: usize = 8;
@@ -19,6 +20,14 @@ const MAX_PAIRS: usize = 65536;
 impl Config {
     /// Refuses settings that cannot work whatever the images are. The message names the flag and what would be right.
     pub fn validate(&self) -> Result<()> {
+        // A message may quote what the user wrote, line breaks and all.
+        self.check_all().map_err(|e| {
+            let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+            Error::Config(e.to_string().chars().map(escape).collect())
+        })
+    }
+
+    fn check_all(&self) -> Result<()> {
         self.check_counts()?;
         self.check_reals()?;
         // No image named is the bundled material: how many maps it has is known only when they are read.
@@ -31,17 +40,8 @@ impl Config {
         check_level("--latent2", self.latent2.as_deref())?;
         self.check_selectors()?;
         self.check_deblock()?;
-        for (flag, path) in [("--out", Some(&self.out)), ("--load", self.load.as_ref())] {
-            match path {
-                Some(path) if path.as_os_str().is_empty() => {
-                    return refuse(format!("{flag}: it is empty; name a path"));
-                }
-                Some(path) if path.to_str().is_none() => {
-                    return refuse(format!("{flag} {}: config.toml is UTF-8; give a path that is", path.display()));
-                }
-                _ => {}
-            }
-        }
+        check_path("--out", &self.out)?;
+        self.load.as_deref().map_or(Ok(()), |load| check_path("--load", load))?;
         if self.rng == Rng::Mt && self.seed >= 1 << 32 {
             return refuse(format!("--seed {}: --rng mt takes a seed below 4294967296", self.seed));
         }
@@ -169,6 +169,15 @@ pub(super) fn check_images(images: usize, weights: &[f32]) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// A path that config.toml, which is UTF-8, can hold.
+fn check_path(flag: &str, path: &Path) -> Result<()> {
+    match path.to_str() {
+        Some("") => refuse(format!("{flag}: it is empty; name a path")),
+        Some(_) => Ok(()),
+        None => refuse(format!("{flag} {}: config.toml is UTF-8; give a path that is", path.display())),
+    }
 }
 
 fn check_level(flag: &str, size: Option<&[usize]>) -> Result<()> {

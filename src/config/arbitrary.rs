@@ -1,0 +1,163 @@
+//! Valid settings of every kind, for property tests.
+
+use super::*;
+use crate::model::structure::Rng as Noise;
+use proptest::prelude::*;
+
+prop_compose! {
+    fn a_level()(follows: bool, width in 1usize..4096, height in 1usize..4096, channels in 1usize..=128) -> Vec<usize> {
+        if follows { vec![0, 0, channels] } else { vec![width, height, channels] }
+    }
+}
+
+fn an_anneal(least: f32) -> impl Strategy<Value = Vec<f32>> {
+    (0f32..2.0, least..1000.0).prop_map(|(start, last)| vec![start, last])
+}
+
+fn a_filter() -> impl Strategy<Value = Filter> {
+    prop_oneof![Just(Filter::Bilinear), Just(Filter::Nearest)]
+}
+
+fn a_name() -> impl Strategy<Value = String> {
+    // Dashes, quotes, spaces and letters beyond ASCII: what file names and TOML strings can trip over.
+    "[-a-zA-Z0-9 .'\"\\\\=,äß中]{1,12}"
+}
+
+prop_compose! {
+    fn input()(
+        images in prop::collection::vec(a_name(), 0..=8),
+        crop in 0usize..=MAX_TEXELS,
+        channels in prop_oneof![Just(Channels::Auto), Just(Channels::Rgb), Just(Channels::Alpha)],
+        weights in prop::collection::vec(1e-6f32..1e6, 8),
+        weighted: bool,
+        out in a_name(),
+        load in prop::option::of(a_name()),
+        print_every in 1usize..=1_000_000_000,
+        save_every in 1usize..=1_000_000_000,
+        quiet: bool,
+        threads in 0usize..=4096,
+        simd in prop_oneof![Just(Simd::Auto), Just(Simd::Avx512), Just(Simd::Avx2), Just(Simd::Scalar)],
+    ) -> Config {
+        let weights = if weighted { weights[..images.len()].to_vec() } else { vec![] };
+        let (out, load) = (out.into(), load.map(Into::into));
+        Config {
+            images, crop, channels, weights, out, load, print_every, save_every, quiet, threads, simd,
+            ..Config::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn shape()(
+        latent in prop::option::of(a_level()),
+        latent2 in prop::option::of(a_level()),
+        block in 1usize..=256,
+        filter in prop::option::of([a_filter(), a_filter()].prop_map(FilterPair)),
+        mlp in prop::collection::vec(1usize..=128, 1..=8),
+        short in (prop::option::of(1usize..=128), prop::option::of(0usize..=20)),
+        act in prop_oneof![
+            Just(Activation::Leaky), Just(Activation::Relu), Just(Activation::Tanh), Just(Activation::Sine),
+        ],
+        leak in -1f32..=1.0,
+        flags: (bool, bool),
+        pos in prop::option::of(
+            prop_oneof![Just("uv,fourier:3"), Just("none"), Just("onehot, local"), Just("uv,lv1ldct:2")]
+        ),
+        deblock_falloff in 0.01f32..=1024.0,
+        qbits in 1u32..=16,
+    ) -> Config {
+        let (clamp, deblock) = flags;
+        let (hidden, nfreq) = short;
+        // Contradictions are not settings: the short forms, and deblocking of one-texel cells, stand alone.
+        let mlp = if hidden.is_some() { vec![24, 24] } else { mlp };
+        let pos = if nfreq.is_some() { None } else { pos.map(String::from) };
+        let deblock = deblock && latent.as_ref().is_none_or(|l| l[0] > 0);
+        Config {
+            latent, latent2, block, filter, mlp, hidden, act, leak, clamp, pos, nfreq, deblock, deblock_falloff, qbits,
+            ..Config::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn steps()(
+        mlp_counts in (1usize..=65536, 1usize..=1 << 24, 1usize..=1_000_000_000, prop::option::of(1usize..=65536)),
+        mlp_reals in (1e-6f32..=100.0, 1e-9f32..=100.0, 1e-6f32..=1.0),
+        starts in (-1e6f32..=1e6, -2f32..2.0, 0f32..=1.0),
+        lat_pairs in 1usize..=65536,
+        lat_sigma in 1e-6f32..=100.0,
+        lat2_sigma in prop::option::of(1e-6f32..=100.0),
+        lat_lr in 1e-9f32..=100.0,
+        lat_init in 0f32..=100.0,
+        lat_alt: bool,
+        anneals in (an_anneal(0.0), an_anneal(1e-4)),
+        iters in 0usize..=1_000_000_000,
+        noise in (any::<u64>(), any::<bool>()),
+    ) -> Config {
+        let (mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs) = mlp_counts;
+        let (mlp_sigma, mlp_lr, mlp_fd_h) = mlp_reals;
+        let (mlp_fd, mlp_full, mlp_freeze) = starts;
+        let (lr_anneal, sigma_anneal) = anneals;
+        let (seed, rng) = if noise.1 { (noise.0 >> 32, Noise::Mt) } else { (noise.0, Noise::Hash) };
+        Config {
+            mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs, mlp_sigma, mlp_lr, mlp_fd_h, mlp_fd, mlp_full, mlp_freeze,
+            lat_pairs, lat_sigma, lat2_sigma, lat_lr, lat_init, lat_alt, lr_anneal, sigma_anneal, iters, seed, rng,
+            ..Config::default()
+        }
+    }
+}
+
+/// Valid settings of every kind, every field varied.
+fn any_config() -> impl Strategy<Value = Config> {
+    let depths = (prop::collection::vec(1u32..=8, 0..=4), any::<bool>(), 1usize..=1_000_000_000);
+    (input(), shape(), steps(), depths).prop_map(|(input, shape, steps, (qat, one, qat_every))| {
+        let mut config = Config {
+            latent: shape.latent,
+            latent2: shape.latent2,
+            block: shape.block,
+            filter: shape.filter,
+            mlp: shape.mlp,
+            hidden: shape.hidden,
+            act: shape.act,
+            leak: shape.leak,
+            clamp: shape.clamp,
+            pos: shape.pos,
+            nfreq: shape.nfreq,
+            deblock: shape.deblock,
+            deblock_falloff: shape.deblock_falloff,
+            qbits: shape.qbits,
+            images: input.images,
+            crop: input.crop,
+            channels: input.channels,
+            weights: input.weights,
+            out: input.out,
+            load: input.load,
+            print_every: input.print_every,
+            save_every: input.save_every,
+            quiet: input.quiet,
+            threads: input.threads,
+            simd: input.simd,
+            qat_every,
+            ..steps
+        };
+        let level0 = config.filter.map_or(Filter::Bilinear, |f| f.0[0]);
+        let nearest = level0 == Filter::Nearest || (config.filter.is_none() && config.latent.is_none());
+        let fits = |l: &Vec<usize>| qat.len() <= 1 || l[2] == qat.len();
+        if nearest && !config.deblock {
+            config.qat = if one { qat[..qat.len().min(1)].to_vec() } else { qat.clone() };
+            if !config.latent.as_ref().is_none_or(fits) {
+                config.qat.truncate(1);
+            }
+        }
+        config
+    })
+}
+
+/// A proptest runner whose seed is printed: NTC_TEST_SEED, or a fixed one.
+pub(crate) fn check(test: impl Fn(Config) -> std::result::Result<(), TestCaseError>) {
+    let seed = std::env::var("NTC_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260_901u64);
+    println!("NTC_TEST_SEED={seed}");
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(seed);
+    let options = ProptestConfig { cases: 300, failure_persistence: None, rng_seed, ..ProptestConfig::default() };
+    proptest::test_runner::TestRunner::new(options).run(&any_config(), test).unwrap_or_else(|e| panic!("{e}"));
+}
