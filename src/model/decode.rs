@@ -93,6 +93,17 @@ impl Strip {
     }
 }
 
+/// What a level is read from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Index of the level, whose shape and taps are used.
+    pub level: usize,
+    /// Latent values, or anything laid out like them.
+    pub values: &'a [f32],
+    /// Factor of every value.
+    pub scale: f32,
+}
+
 /// The latent rows under a strip, spread to one value a texel; reused while the image row stays between the same two.
 #[derive(Clone, Debug)]
 pub struct LevelReader {
@@ -113,25 +124,16 @@ impl LevelReader {
         self.tags = [u32::MAX; 2];
     }
 
-    /// The slot that holds latent row `j` of `values`, times `scale`; refills one that does not hold `keep`.
+    /// The slot that holds latent row `j` of `source`; refills one that does not hold row `keep`.
     #[inline(always)]
-    fn slot(
-        &mut self,
-        taps: &LevelTaps,
-        size: (usize, usize),
-        values: &[f32],
-        scale: f32,
-        start: usize,
-        j: u32,
-        keep: u32,
-    ) -> usize {
+    fn slot(&mut self, taps: &LevelTaps, width: usize, source: Source, start: usize, j: u32, keep: u32) -> usize {
         if let Some(slot) = self.tags.iter().position(|&tag| tag == j) {
             return slot;
         }
         let slot = usize::from(self.tags[0] == keep);
         self.tags[slot] = j;
-        let (width, channels) = size;
-        let row = &values[j as usize * width * channels..][..width * channels];
+        let (channels, scale) = (self.left[slot].len(), source.scale);
+        let row = &source.values[j as usize * width * channels..][..width * channels];
         for lane in 0..STRIP {
             let left = &row[taps.x.first[start + lane] as usize * channels..][..channels];
             let right = &row[taps.x.second[start + lane] as usize * channels..][..channels];
@@ -143,29 +145,26 @@ impl LevelReader {
         slot
     }
 
-    /// Samples `values` (times `scale`) of level `level` on a strip of image row `y` into one row of `out` a channel.
+    /// Samples `source` on a strip of image row `y` into one row of `out` a channel.
     #[inline(always)]
     pub fn read<L: Lanes>(
         &mut self,
         l: L,
         geometry: &Geometry,
-        level: usize,
-        values: &[f32],
-        scale: f32,
+        source: Source,
         start: usize,
         y: usize,
         out: &mut [Row],
     ) {
-        let shape = &geometry.structure.levels[level];
-        let taps = &geometry.taps[level];
-        let size = (shape.width, shape.channels);
+        let shape = &geometry.structure.levels[source.level];
+        let taps = &geometry.taps[source.level];
         let (j0, j1) = (taps.y.first[y], taps.y.second[y]);
-        let top = self.slot(taps, size, values, scale, start, j0, j1);
+        let top = self.slot(taps, shape.width, source, start, j0, j1);
         if shape.filter == Filter::Nearest {
             out.copy_from_slice(&self.left[top]);
             return;
         }
-        let bottom = self.slot(taps, size, values, scale, start, j1, j0);
+        let bottom = self.slot(taps, shape.width, source, start, j1, j0);
         let mut at = 0;
         while at < STRIP {
             let weights = tap_weights(l, l.load(&taps.x.fraction[start + at..]), l.splat(taps.y.fraction[y]));
@@ -253,7 +252,8 @@ impl InputReader {
         read_features(l, geometry, start, y, out);
         for (level, reader) in self.0.iter_mut().enumerate() {
             let columns = geometry.network.columns(level);
-            reader.read(l, geometry, level, &levels[level], 1.0, start, y, &mut out[columns]);
+            let source = Source { level, values: &levels[level], scale: 1.0 };
+            reader.read(l, geometry, source, start, y, &mut out[columns]);
         }
     }
 }

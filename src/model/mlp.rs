@@ -219,16 +219,16 @@ fn dense_units<L: Lanes, const O: usize, const V: usize>(
             let values: [L::F; V] = std::array::from_fn(|v| l.load(&x.0[at + v * L::N..]));
             for o in 0..O {
                 let weight = l.splat(rows[o][i]);
-                for v in 0..V {
-                    sums[o][v] = l.fma(weight, values[v], sums[o][v]);
+                for (sum, value) in sums[o].iter_mut().zip(values) {
+                    *sum = l.fma(weight, value, *sum);
                 }
             }
         }
-        for o in 0..O {
-            for v in 0..V {
+        for (o, sums) in sums.into_iter().enumerate() {
+            for (v, sum) in sums.into_iter().enumerate() {
                 let sum = match slope {
-                    Some(slope) => leaky(l, slope, sums[o][v]),
-                    None => sums[o][v],
+                    Some(slope) => leaky(l, slope, sum),
+                    None => sum,
                 };
                 l.store(sum, &mut y[unit + o].0[at + v * L::N..]);
             }
@@ -259,7 +259,14 @@ pub fn activate_one<L: Lanes>(l: L, network: &Network, x: L::F) -> L::F {
 pub fn activate<L: Lanes>(l: L, network: &Network, rows: &mut [Row]) {
     l.enter(
         #[inline(always)]
-        || map_rows(l, rows, |x| activate_one(l, network, x)),
+        || {
+            map_rows(
+                l,
+                rows,
+                #[inline(always)]
+                |x| activate_one(l, network, x),
+            )
+        },
     );
 }
 
@@ -280,7 +287,14 @@ pub fn head_one<L: Lanes>(l: L, network: &Network, s: L::F) -> L::F {
 pub fn head<L: Lanes>(l: L, network: &Network, rows: &mut [Row]) {
     l.enter(
         #[inline(always)]
-        || map_rows(l, rows, |s| head_one(l, network, s)),
+        || {
+            map_rows(
+                l,
+                rows,
+                #[inline(always)]
+                |s| head_one(l, network, s),
+            )
+        },
     );
 }
 
