@@ -72,8 +72,8 @@ fn follows(name: &str, until: usize) {
     let (flags, points) = reference(name);
     let ours = run(data.join("kodak/kodim23.png"), &flags, until);
     let mut compared = 0;
-    for ((it, psnr), (their_it, theirs)) in ours.iter().zip(points) {
-        assert_eq!(*it, their_it);
+    for (it, psnr) in &ours {
+        let Some((_, theirs)) = points.iter().find(|point| point.0 == *it) else { continue };
         let allowed = if *it <= 100 { 0.02 } else { 0.10 };
         println!("{name} {it}: {psnr:.3} dB, the reference {theirs:.2}");
         assert!((psnr - theirs).abs() <= allowed + 0.005, "{name} at {it}: {psnr:.3} dB is not {theirs:.2}");

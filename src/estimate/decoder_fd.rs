@@ -9,8 +9,8 @@ use crate::model::decode::Geometry;
 use crate::model::lanes::Lanes;
 use crate::model::loss::{differences, sum_losses};
 use crate::model::mlp::{
-    Layer, Network, Row, STRIP, Start, Weights, activate, activate_one, dense, forward_from, head, head_one,
-    hidden_layer,
+    Layer, Network, Pointwise, Row, STRIP, Start, Weights, activate, dense, forward_from, head, hidden_layer,
+    with_activation, with_head,
 };
 
 /// Everything that one evaluation of the decoder computes, kept.
@@ -65,13 +65,12 @@ impl Differences {
         &mut self,
         l: L,
         geometry: &Geometry,
-        packed: &[f32],
-        weights: &[f32],
-        h: f32,
+        decoder: Decoder,
         chunk: &Chunk,
         sums: &mut [i64],
     ) -> i64 {
         let network = &geometry.network;
+        let packed = decoder.packed;
         for (trace, inputs) in self.traces.iter_mut().zip(&chunk.inputs) {
             trace.record(l, network, packed, inputs);
         }
@@ -79,16 +78,16 @@ impl Differences {
             for unit in 0..layer.outputs {
                 for column in 0..=layer.inputs {
                     let (place, parameter) = places(network, k, layer, unit, column);
-                    let steps = realised_steps(packed[place], h);
-                    let bump = Bump { layer: k, unit, column };
-                    sums[parameter] += self.difference(l, network, packed, weights, chunk, bump, steps);
+                    let bumps =
+                        realised_steps(packed[place], decoder.h).map(|step| Bump { layer: k, unit, column, step });
+                    sums[parameter] += self.difference(l, network, decoder, chunk, bumps);
                 }
             }
         }
         for (out, trace) in self.out.iter_mut().zip(&self.traces) {
             out.copy_from_slice(&trace.out);
         }
-        chunk.loss(l, weights, &mut self.out, &mut self.loss[0]);
+        chunk.loss(l, decoder.weights, &mut self.out, &mut self.loss[0]);
         sum_losses(&self.loss[0], chunk.count)
     }
 
@@ -96,18 +95,16 @@ impl Differences {
         &mut self,
         l: L,
         network: &Network,
-        packed: &[f32],
-        weights: &[f32],
+        decoder: Decoder,
         chunk: &Chunk,
-        bump: Bump,
-        steps: [f32; 2],
+        bumps: [Bump; 2],
     ) -> i64 {
-        for (sign, step) in steps.into_iter().enumerate() {
+        for (sign, bump) in bumps.into_iter().enumerate() {
             let points = self.traces.iter().zip(&chunk.inputs).zip(&mut self.out);
             for ((trace, inputs), out) in points {
-                trace.bumped(l, network, packed, inputs, bump, step, (&mut self.a, &mut self.b), out);
+                trace.bumped(l, network, decoder.packed, inputs, bump, (&mut self.a, &mut self.b, out));
             }
-            chunk.loss(l, weights, &mut self.out, &mut self.loss[sign]);
+            chunk.loss(l, decoder.weights, &mut self.out, &mut self.loss[sign]);
         }
         let mut d = [0; STRIP];
         differences(&self.loss[0], &self.loss[1], &mut d);
@@ -115,12 +112,25 @@ impl Differences {
     }
 }
 
-/// One weight: of `layer`, `unit`, input `column` in summation order; the column behind the last is the bias.
+/// The decoder whose weights are changed.
+#[derive(Clone, Copy)]
+pub struct Decoder<'a> {
+    /// Parameters as [`Network::pack`] lays them out.
+    pub packed: &'a [f32],
+    /// Loss weight of each output.
+    pub weights: &'a [f32],
+    /// Half the distance between the two evaluations of a weight.
+    pub h: f32,
+}
+
+/// A change by `step` of one weight: of `layer`, `unit`, input `column` in summation order; the column behind the last is
+/// the bias.
 #[derive(Clone, Copy)]
 struct Bump {
     layer: usize,
     unit: usize,
     column: usize,
+    step: f32,
 }
 
 /// Where a weight lies among the packed parameters, and among the parameters.
@@ -153,7 +163,7 @@ impl Trace {
         head(l, network, &mut self.out);
     }
 
-    /// The outputs with one weight changed by `step`.
+    /// The outputs with one weight changed.
     fn bumped<L: Lanes>(
         &self,
         l: L,
@@ -161,34 +171,26 @@ impl Trace {
         packed: &[f32],
         inputs: &[Row],
         bump: Bump,
-        step: f32,
-        (a, b): (&mut [Row], &mut [Row]),
-        out: &mut [Row],
+        (a, b, out): (&mut [Row], &mut [Row], &mut [Row]),
     ) {
+        let step = bump.step;
         let last = network.layers.len() - 1;
         let below = if bump.layer == 0 { inputs } else { &self.units[bump.layer - 1] };
         let input = below.get(bump.column);
         if bump.layer == last {
             out.copy_from_slice(&self.out);
+            let (sum, out) = (&self.last[bump.unit], &mut out[bump.unit]);
             l.enter(
                 #[inline(always)]
-                || {
-                    map_bumped(l, &self.last[bump.unit], input, step, &mut out[bump.unit], |_, s| {
-                        head_one(l, network, s)
-                    })
-                },
+                || with_head!(network, f => bump_row(l, sum, input, step, f, None, out)),
             );
             return;
         }
         let mut change = Row::ZERO;
-        let unit = &self.units[bump.layer][bump.unit];
+        let (sum, unit) = (&self.sums[bump.layer][bump.unit], &self.units[bump.layer][bump.unit]);
         l.enter(
             #[inline(always)]
-            || {
-                map_bumped(l, &self.sums[bump.layer][bump.unit], input, step, &mut change, |at, s| {
-                    l.sub(activate_one(l, network, s), l.load(&unit.0[at..]))
-                })
-            },
+            || with_activation!(network, f => bump_row(l, sum, input, step, f, Some(unit), &mut change)),
         );
         let next = &network.layers[bump.layer + 1];
         let column = Weights::of(packed, next, bump.unit);
@@ -204,21 +206,29 @@ impl Trace {
     }
 }
 
-/// out = f(lane, sum + step input), the input being 1 for a bias.
+/// out = f(sum + step input) - before, the input being 1 for a bias and `before` 0 where absent.
 #[inline(always)]
-fn map_bumped<L: Lanes>(
+fn bump_row<L: Lanes>(
     l: L,
     sum: &Row,
     input: Option<&Row>,
     step: f32,
+    f: impl Pointwise,
+    before: Option<&Row>,
     out: &mut Row,
-    f: impl Fn(usize, L::F) -> L::F,
 ) {
     let mut at = 0;
     while at < STRIP {
-        let x = input.map_or(l.splat(1.0), |row| l.load(&row.0[at..]));
-        let s = l.fma(l.splat(step), x, l.load(&sum.0[at..]));
-        l.store(f(at, s), &mut out.0[at..]);
+        let x = match input {
+            Some(input) => l.load(&input.0[at..]),
+            None => l.splat(1.0),
+        };
+        let y = f.apply(l, l.fma(l.splat(step), x, l.load(&sum.0[at..])));
+        let y = match before {
+            Some(before) => l.sub(y, l.load(&before.0[at..])),
+            None => y,
+        };
+        l.store(y, &mut out.0[at..]);
         at += L::N;
     }
 }

@@ -1,6 +1,6 @@
 //! From latents to texels: reading a strip's decoder inputs, and the deblocking filter behind the decoder.
 
-use super::lanes::{Lanes, Scalar};
+use super::lanes::Lanes;
 use super::latent::{LevelTaps, Support, cell_of, deblock_weights};
 use super::mlp::{Network, Row, STRIP};
 use super::position::{Feature, PositionSpec};
@@ -93,6 +93,17 @@ impl Strip {
     }
 }
 
+/// What a level is read from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Index of the level, whose shape and taps are used.
+    pub level: usize,
+    /// Latent values, or anything laid out like them.
+    pub values: &'a [f32],
+    /// Factor of every value.
+    pub scale: f32,
+}
+
 /// The latent rows under a strip, spread to one value a texel; reused while the image row stays between the same two.
 #[derive(Clone, Debug)]
 pub struct LevelReader {
@@ -113,25 +124,16 @@ impl LevelReader {
         self.tags = [u32::MAX; 2];
     }
 
-    /// The slot that holds latent row `j` of `values`, times `scale`; refills one that does not hold `keep`.
+    /// The slot that holds latent row `j` of `source`; refills one that does not hold row `keep`.
     #[inline(always)]
-    fn slot(
-        &mut self,
-        taps: &LevelTaps,
-        size: (usize, usize),
-        values: &[f32],
-        scale: f32,
-        start: usize,
-        j: u32,
-        keep: u32,
-    ) -> usize {
+    fn slot(&mut self, taps: &LevelTaps, width: usize, source: Source, start: usize, j: u32, keep: u32) -> usize {
         if let Some(slot) = self.tags.iter().position(|&tag| tag == j) {
             return slot;
         }
         let slot = usize::from(self.tags[0] == keep);
         self.tags[slot] = j;
-        let (width, channels) = size;
-        let row = &values[j as usize * width * channels..][..width * channels];
+        let (channels, scale) = (self.left[slot].len(), source.scale);
+        let row = &source.values[j as usize * width * channels..][..width * channels];
         for lane in 0..STRIP {
             let left = &row[taps.x.first[start + lane] as usize * channels..][..channels];
             let right = &row[taps.x.second[start + lane] as usize * channels..][..channels];
@@ -143,36 +145,33 @@ impl LevelReader {
         slot
     }
 
-    /// Samples `values` (times `scale`) of level `level` on a strip of image row `y` into one row of `out` a channel.
+    /// Samples `source` on a strip of image row `y` into one row of `out` a channel.
     #[inline(always)]
     pub fn read<L: Lanes>(
         &mut self,
         l: L,
         geometry: &Geometry,
-        level: usize,
-        values: &[f32],
-        scale: f32,
+        source: Source,
         start: usize,
         y: usize,
         out: &mut [Row],
     ) {
-        let shape = &geometry.structure.levels[level];
-        let taps = &geometry.taps[level];
-        let size = (shape.width, shape.channels);
+        let shape = &geometry.structure.levels[source.level];
+        let taps = &geometry.taps[source.level];
         let (j0, j1) = (taps.y.first[y], taps.y.second[y]);
-        let top = self.slot(taps, size, values, scale, start, j0, j1);
+        let top = self.slot(taps, shape.width, source, start, j0, j1);
         if shape.filter == Filter::Nearest {
             out.copy_from_slice(&self.left[top]);
             return;
         }
-        let bottom = self.slot(taps, size, values, scale, start, j1, j0);
+        let bottom = self.slot(taps, shape.width, source, start, j1, j0);
         let mut at = 0;
         while at < STRIP {
             let weights = tap_weights(l, l.load(&taps.x.fraction[start + at..]), l.splat(taps.y.fraction[y]));
             for (c, out) in out.iter_mut().enumerate() {
-                let corners = [&self.left[top], &self.right[top], &self.left[bottom], &self.right[bottom]];
-                let values = corners.map(|rows| l.load(&rows[c].0[at..]));
-                l.store(tap(l, weights, values), &mut out.0[at..]);
+                let above = [l.load(&self.left[top][c].0[at..]), l.load(&self.right[top][c].0[at..])];
+                let below = [l.load(&self.left[bottom][c].0[at..]), l.load(&self.right[bottom][c].0[at..])];
+                l.store(tap(l, weights, above, below), &mut out.0[at..]);
             }
             at += L::N;
         }
@@ -189,25 +188,33 @@ fn tap_weights<L: Lanes>(l: L, fx: L::F, fy: L::F) -> [L::F; 4] {
 
 /// The weighted sum of four latent values, added in the order of [`tap_weights`].
 #[inline(always)]
-fn tap<L: Lanes>(l: L, w: [L::F; 4], z: [L::F; 4]) -> L::F {
-    let sum = l.mul(w[0], z[0]);
-    let sum = l.fma(w[1], z[1], sum);
-    let sum = l.fma(w[2], z[2], sum);
-    l.fma(w[3], z[3], sum)
+fn tap<L: Lanes>(l: L, w: [L::F; 4], above: [L::F; 2], below: [L::F; 2]) -> L::F {
+    let sum = l.mul(w[0], above[0]);
+    let sum = l.fma(w[1], above[1], sum);
+    let sum = l.fma(w[2], below[0], sum);
+    l.fma(w[3], below[1], sum)
 }
 
 /// Channel `c` of a level's `values` as texel (px, py) reads it: the definition of [`LevelReader::read`].
 #[inline(always)]
-pub fn sample(geometry: &Geometry, level: usize, values: &[f32], px: usize, py: usize, c: usize) -> f32 {
+pub fn sample<L: Lanes<F = f32>>(
+    l: L,
+    geometry: &Geometry,
+    level: usize,
+    values: &[f32],
+    (px, py): (usize, usize),
+    c: usize,
+) -> f32 {
     let shape = &geometry.structure.levels[level];
     let (x, y) = (&geometry.taps[level].x, &geometry.taps[level].y);
-    let at = |i: u32, j: u32| values[(j as usize * shape.width + i as usize) * shape.channels + c];
+    let row = |j: u32| &values[j as usize * shape.width * shape.channels..][..shape.width * shape.channels];
+    let (i0, i1) = (x.first[px] as usize * shape.channels + c, x.second[px] as usize * shape.channels + c);
+    let (above, below) = (row(y.first[py]), row(y.second[py]));
     if shape.filter == Filter::Nearest {
-        return at(x.first[px], y.first[py]);
+        return above[i0];
     }
-    let weights = tap_weights(Scalar, x.fraction[px], y.fraction[py]);
-    let (i0, i1, j0, j1) = (x.first[px], x.second[px], y.first[py], y.second[py]);
-    tap(Scalar, weights, [at(i0, j0), at(i1, j0), at(i0, j1), at(i1, j1)])
+    let weights = tap_weights(l, x.fraction[px], y.fraction[py]);
+    tap(l, weights, [above[i0], above[i1]], [below[i0], below[i1]])
 }
 
 /// The position features of a strip of row `y`, one row each.
@@ -253,7 +260,8 @@ impl InputReader {
         read_features(l, geometry, start, y, out);
         for (level, reader) in self.0.iter_mut().enumerate() {
             let columns = geometry.network.columns(level);
-            reader.read(l, geometry, level, &levels[level], 1.0, start, y, &mut out[columns]);
+            let source = Source { level, values: &levels[level], scale: 1.0 };
+            reader.read(l, geometry, source, start, y, &mut out[columns]);
         }
     }
 }
@@ -261,15 +269,17 @@ impl InputReader {
 /// The deblocking filter's mean step for one value: centre, its neighbours along x and along y, the weights of both axes.
 #[inline(always)]
 pub fn deblock_one<L: Lanes>(l: L, c: L::F, horizontal: [L::F; 2], vertical: [L::F; 2], wh: L::F, wv: L::F) -> L::F {
-    let three = l.splat(3.0);
-    let blend = |[a, b]: [L::F; 2], w: L::F| {
-        let mean = l.div(l.add(l.add(a, c), b), three);
-        l.fma(w, l.sub(mean, c), c)
-    };
-    let (hc, vc) = (blend(horizontal, wh), blend(vertical, wv));
+    let (hc, vc) = (blend(l, c, horizontal, wh), blend(l, c, vertical, wv));
     let sum = l.add(wh, wv);
     let mixed = l.div(l.fma(wh, hc, l.mul(wv, vc)), sum);
     l.select(l.lt(l.splat(0.0), sum), mixed, c)
+}
+
+/// c + w (mean(a, c, b) - c).
+#[inline(always)]
+fn blend<L: Lanes>(l: L, c: L::F, [a, b]: [L::F; 2], w: L::F) -> L::F {
+    let mean = l.div(l.add(l.add(a, c), b), l.splat(3.0));
+    l.fma(w, l.sub(mean, c), c)
 }
 
 /// Filters one strip of row `y`: `rows` are the outputs of the rows above, at and below (clamped at the border).
@@ -290,10 +300,10 @@ fn deblock_strip<L: Lanes>(l: L, geometry: &Geometry, start: usize, y: usize, ro
         }
         let mut at = 0;
         while at < STRIP {
-            let load = |row: &Row| l.load(&row.0[at..]);
             let (wh, wv) = (l.load(&wx[start + at..]), l.splat(wy[y]));
-            let vertical = [load(&above[c]), load(&below[c])];
-            let x = deblock_one(l, load(&centre[c]), [load(&left), load(&right)], vertical, wh, wv);
+            let horizontal = [l.load(&left.0[at..]), l.load(&right.0[at..])];
+            let vertical = [l.load(&above[c].0[at..]), l.load(&below[c].0[at..])];
+            let x = deblock_one(l, l.load(&centre[c].0[at..]), horizontal, vertical, wh, wv);
             l.store(x, &mut out.0[at..]);
             at += L::N;
         }

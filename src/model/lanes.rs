@@ -51,6 +51,7 @@ pub trait Lanes: Copy + Send + Sync {
     /// The bits of `a`.
     fn bits(self, a: Self::F) -> Self::U;
     /// The f32 whose bits are `a`.
+    #[allow(clippy::wrong_self_convention)]
     fn from_bits(self, a: Self::U) -> Self::F;
     /// The same integer in every lane.
     fn splat_bits(self, a: u32) -> Self::U;

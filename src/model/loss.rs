@@ -108,8 +108,8 @@ mod tests {
         }
         b.0[0] = 137_438_953_472.0;
         differences(&a, &b, &mut d);
-        for i in 0..STRIP {
-            assert_eq!(d[i], a.0[i] as i64 - b.0[i] as i64);
+        for (i, d) in d.iter().enumerate() {
+            assert_eq!(*d, a.0[i] as i64 - b.0[i] as i64);
         }
     }
 

@@ -1,27 +1,31 @@
 //! The CPU backend: rayon over bands of image rows or chunks of a minibatch, each running the generic definitions at one
 //! instruction level. Sums over texels are integers, so thread count and band size do not change a bit.
 
+mod batch;
 mod draws;
+mod image;
+mod latent;
 
 use super::simd::SimdLevel;
 use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
 use crate::error::{Error, Result};
 use crate::estimate::adam::{self, StepFactors};
 use crate::estimate::decoder_fd::Differences;
-use crate::estimate::latent_es::{self, BandCredits};
 use crate::estimate::minibatch::Chunk;
 use crate::estimate::selector_search::{self, Search, load_target};
-use crate::estimate::{decoder_es, decoder_fd};
-use crate::model::decode::{Geometry, InputReader, LevelReader, Window, sweep_strip};
-use crate::model::lanes::Lanes;
-use crate::model::loss::{UNIT, channel_weights, differences, strip_loss, sum_losses};
-use crate::model::mlp::{Row, STRIP, Start, Weights, dense, forward, forward_from, pair_activations};
-use crate::model::quant::round_rows;
+use crate::estimate::{decoder_es, decoder_fd, latent_es};
+use crate::model::decode::Geometry;
+use crate::model::lanes::Scalar;
+use crate::model::loss::{UNIT, channel_weights};
+use crate::model::mlp::{Row, STRIP};
 use crate::model::structure::{Level, Parameters};
 use crate::noise::Noise;
 use crate::noise::mersenne::Mersenne;
 use crate::with_level;
+use batch::{BatchProblem, BatchScratch};
 use draws::Draws;
+use image::Evaluation;
+use latent::LatentProblem;
 use rayon::prelude::*;
 
 /// Pairs whose noise is held at once in a latent step.
@@ -188,15 +192,16 @@ impl Backend for Cpu {
         let packed = self.packed(&self.state.parameters.decoder);
         let parameters = packed.len();
         let this = &*self;
+        let decoder = decoder_fd::Decoder { packed: &packed, weights: &self.weights, h: step.h };
         let (sums, loss) = self.pool.install(|| {
             let chunks = texels.par_chunks(STRIP);
             let each = chunks.map_init(
                 || (Chunk::new(&this.geometry), Differences::new(&this.geometry)),
                 |(chunk, differences), texels| {
                     let mut sums = vec![0; parameters];
-                    chunk.gather(&this.geometry, &this.state.parameters.levels, &this.target, texels);
                     let loss = with_level!(level, l => {
-                        differences.add_chunk(l, &this.geometry, &packed, &this.weights, step.h, chunk, &mut sums)
+                        chunk.gather(Scalar, &this.geometry, &this.state.parameters.levels, &this.target, texels);
+                        differences.add_chunk(l, &this.geometry, decoder, chunk, &mut sums)
                     });
                     (sums, loss)
                 },
@@ -418,143 +423,6 @@ fn update_level(
         .reduce(|| true, |a, b| a & b)
 }
 
-/// A decoder step's perturbed decoders, packed, one after the other.
-struct BatchProblem<'a> {
-    cpu: &'a Cpu,
-    decoders: &'a [f32],
-}
-
-struct BatchScratch {
-    chunk: Chunk,
-    a: Vec<Row>,
-    b: Vec<Row>,
-    out: Vec<Vec<Row>>,
-    loss: Row,
-}
-
-impl BatchScratch {
-    fn new(geometry: &Geometry) -> Self {
-        let chunk = Chunk::new(geometry);
-        let rows = |n| vec![Row::ZERO; n];
-        let widest = geometry.network.widest();
-        let out = vec![rows(geometry.network.outputs()); chunk.inputs.len()];
-        BatchScratch { chunk, a: rows(widest), b: rows(widest), out, loss: Row::ZERO }
-    }
-}
-
-impl BatchProblem<'_> {
-    /// Adds every decoder's loss over `texels` to its sum.
-    #[inline(always)]
-    fn add_chunk<L: Lanes>(&self, l: L, scratch: &mut BatchScratch, texels: &[u32], sums: &mut [i64]) {
-        let Cpu { geometry, state, target, weights, .. } = self.cpu;
-        let BatchScratch { chunk, a, b, out, loss } = scratch;
-        chunk.gather(geometry, &state.parameters.levels, target, texels);
-        let parameters = geometry.network.parameters();
-        for (packed, sum) in self.decoders.chunks_exact(parameters).zip(sums) {
-            for (inputs, out) in chunk.inputs.iter().zip(out.iter_mut()) {
-                forward(l, &geometry.network, packed, inputs, (a, b), out);
-            }
-            chunk.loss(l, weights, out, loss);
-            *sum += sum_losses(loss, texels.len());
-        }
-    }
-}
-
-/// One group of pairs of a latent step.
-struct LatentProblem<'a> {
-    geometry: &'a Geometry,
-    target: &'a [Vec<f32>],
-    weights: &'a [f32],
-    levels: &'a [Vec<f32>],
-    packed: &'a [f32],
-    sigma: [f32; 2],
-    /// Normals \[pair]\[level], empty where the pair leaves the level alone.
-    noise: &'a [Vec<Vec<f32>>],
-}
-
-impl LatentProblem<'_> {
-    /// Credits \[level of `noisy`]\[pair, latent texel].
-    fn credits(&self, pool: &rayon::ThreadPool, level: SimdLevel, band_rows: usize, noisy: &[usize]) -> Vec<Vec<i64>> {
-        let bands = bands(self.geometry.structure.height, band_rows);
-        let parts: Vec<Vec<BandCredits>> =
-            pool.install(|| bands.par_iter().map(|&band| with_level!(level, l => self.band(l, noisy, band))).collect());
-        let mut credits: Vec<Vec<i64>> =
-            noisy.iter().map(|&k| vec![0; self.noise.len() * self.geometry.structure.levels[k].texels()]).collect();
-        for part in parts {
-            for ((credits, band), &k) in credits.iter_mut().zip(part).zip(noisy) {
-                let level = &self.geometry.structure.levels[k];
-                let rows = band.rows.len() * level.width;
-                for (credits, sums) in credits.chunks_exact_mut(level.texels()).zip(band.sums.chunks_exact(rows.max(1)))
-                {
-                    let into = &mut credits[band.rows.start * level.width..][..rows];
-                    into.iter_mut().zip(sums).for_each(|(a, b)| *a += b);
-                }
-            }
-        }
-        credits
-    }
-
-    #[inline(always)]
-    fn band<L: Lanes>(&self, l: L, noisy: &[usize], band: (usize, usize)) -> Vec<BandCredits> {
-        let (geometry, network) = (self.geometry, &self.geometry.network);
-        let pairs = self.noise.len();
-        let mut credits: Vec<_> = noisy.iter().map(|&k| BandCredits::new(geometry, k, band, pairs)).collect();
-        let mut window = Window::new(geometry, 2 * pairs);
-        let mut reader = InputReader::new(geometry);
-        let level_reader = |level: &Level| LevelReader::new(level.channels);
-        let mut readers: Vec<Vec<_>> = vec![geometry.structure.levels.iter().map(level_reader).collect(); pairs];
-        let rows = |n: usize| vec![Row::ZERO; n];
-        let first = &network.layers[0];
-        let (mut inputs, mut base, mut delta) = (rows(network.inputs()), rows(first.outputs), rows(first.outputs));
-        let (mut plus, mut minus, mut scratch) =
-            (rows(network.widest()), rows(network.widest()), rows(network.widest()));
-        let mut target = rows(network.outputs());
-        let (mut loss, mut d) = ([Row::ZERO; 2], [0i64; STRIP]);
-        let outputs = network.outputs();
-        for strip in geometry.strips() {
-            reader.reset();
-            readers.iter_mut().flatten().for_each(LevelReader::reset);
-            let decode = |y: usize, out: &mut [Row]| {
-                reader.read(l, geometry, self.levels, strip.start, y, &mut inputs);
-                let bias = Start::Bias(&self.packed[first.biases..][..first.outputs]);
-                dense(l, Weights::of(self.packed, first, 0), bias, &inputs, &mut base, None);
-                for (pair, (e, readers)) in self.noise.iter().zip(&mut readers).enumerate() {
-                    let mut used = network.inputs()..network.position;
-                    for (level, e) in e.iter().enumerate().filter(|(_, e)| !e.is_empty()) {
-                        let columns = network.columns(level);
-                        used = used.start.min(columns.start)..used.end.max(columns.end);
-                        let into = &mut inputs[columns];
-                        readers[level].read(l, geometry, level, e, self.sigma[level], strip.start, y, into);
-                    }
-                    let weights = Weights::of(self.packed, first, used.start);
-                    dense(l, weights, Start::Zero, &inputs[used], &mut delta, None);
-                    pair_activations(l, network, &base, &delta, &mut plus, &mut minus);
-                    let out = &mut out[2 * pair * outputs..][..2 * outputs];
-                    let (out_plus, out_minus) = out.split_at_mut(outputs);
-                    forward_from(l, network, self.packed, 0, (&mut plus, &mut scratch), out_plus);
-                    forward_from(l, network, self.packed, 0, (&mut minus, &mut scratch), out_minus);
-                }
-            };
-            let take = |variant: usize, y: usize, out: &[Row]| {
-                if variant == 0 {
-                    let (first, offset) = (strip.first, strip.offset());
-                    load_target_at(self.target, geometry.structure.width, first, strip.count, y, offset, &mut target);
-                }
-                strip_loss(l, self.weights, out, &target, &mut loss[variant % 2]);
-                if variant % 2 == 1 {
-                    differences(&loss[0], &loss[1], &mut d);
-                    let pair = variant / 2;
-                    let hit = credits.iter_mut().zip(noisy).filter(|(_, k)| !self.noise[pair][**k].is_empty());
-                    hit.for_each(|(credits, _)| credits.add(geometry, pair, y, &d));
-                }
-            };
-            sweep_strip(l, geometry, strip, band, &mut window, decode, take);
-            credits.iter_mut().for_each(|credits| credits.finish_strip(geometry, strip));
-        }
-        credits
-    }
-}
-
 /// [`load_target`] into the lanes from `offset` on.
 #[inline(always)]
 fn load_target_at(
@@ -571,83 +439,5 @@ fn load_target_at(
     }
     for (row, plane) in rows.iter_mut().zip(target) {
         row.0[offset..offset + count].copy_from_slice(&plane[y * width + first..][..count]);
-    }
-}
-
-/// A plain decode of the image, for errors or for planes.
-struct Evaluation<'a> {
-    cpu: &'a Cpu,
-    packed: &'a [f32],
-    levels: &'a [Vec<f32>],
-    round: bool,
-}
-
-impl Evaluation<'_> {
-    /// Decodes a band and hands on each finished strip: (strip, y, outputs).
-    #[inline(always)]
-    fn sweep<L: Lanes>(
-        &self,
-        l: L,
-        band: (usize, usize),
-        mut take: impl FnMut(crate::model::decode::Strip, usize, &[Row]),
-    ) {
-        let geometry = &self.cpu.geometry;
-        let network = &geometry.network;
-        let mut window = Window::new(geometry, 1);
-        let mut reader = InputReader::new(geometry);
-        let rows = |n: usize| vec![Row::ZERO; n];
-        let (mut inputs, mut a, mut b) = (rows(network.inputs()), rows(network.widest()), rows(network.widest()));
-        for strip in geometry.strips() {
-            reader.reset();
-            let decode = |y: usize, out: &mut [Row]| {
-                reader.read(l, geometry, self.levels, strip.start, y, &mut inputs);
-                forward(l, network, self.packed, &inputs, (&mut a, &mut b), out);
-            };
-            sweep_strip(l, geometry, strip, band, &mut window, decode, |_, y, out: &[Row]| take(strip, y, out));
-        }
-    }
-
-    /// Adds each texture's squared error over the source extent, in units of 2^-36, to `sums`.
-    #[inline(always)]
-    fn errors<L: Lanes>(&self, l: L, band: (usize, usize), sums: &mut [i64]) {
-        let Cpu { geometry, target, .. } = self.cpu;
-        let structure = &geometry.structure;
-        let mut rows = vec![Row::ZERO; structure.outputs()];
-        let mut rounded = rows.clone();
-        let mut loss = Row::ZERO;
-        self.sweep(l, band, |strip, y, out| {
-            let count = strip.count.min(structure.source_width.saturating_sub(strip.first));
-            if count == 0 {
-                return;
-            }
-            load_target_at(target, structure.width, strip.first, count, y, strip.offset(), &mut rows);
-            let mut first = 0;
-            for (texture, sum) in structure.textures.iter().zip(sums.iter_mut()) {
-                let channels = first..first + texture.channels;
-                first = channels.end;
-                let mut decoded = &out[channels.clone()];
-                if self.round {
-                    rounded[channels.clone()].copy_from_slice(decoded);
-                    round_rows(l, texture.depth, &mut rounded[channels.clone()]);
-                    decoded = &rounded[channels.clone()];
-                }
-                let weights = [1.0 / texture.channels as f32; 4];
-                strip_loss(l, &weights[..texture.channels], decoded, &rows[channels], &mut loss);
-                let counted = &loss.0[strip.offset()..][..count];
-                *sum += counted.iter().map(|&x| x as i64).sum::<i64>();
-            }
-        });
-    }
-
-    /// Writes a band of each output plane.
-    #[inline(always)]
-    fn planes<L: Lanes>(&self, l: L, band: (usize, usize), planes: &mut [&mut [f32]]) {
-        let width = self.cpu.geometry.structure.width;
-        self.sweep(l, band, |strip, y, out| {
-            for (plane, row) in planes.iter_mut().zip(out) {
-                let at = (y - band.0) * width + strip.first;
-                plane[at..at + strip.count].copy_from_slice(&row.0[strip.offset()..][..strip.count]);
-            }
-        });
     }
 }
