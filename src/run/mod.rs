@@ -178,13 +178,12 @@ impl Job {
     }
 
     /// Begins with the first iteration. An earlier run's files go one by one as ours replace them; what would outlive
-    /// that and tell of the earlier run goes now, its checkpoint first.
+    /// that and tell of the earlier run goes now. config.toml makes it a run folder, so that comes last.
     fn start(&self, folder: &Folder, inputs: &Inputs) -> Result<Outcome> {
-        folder.remove(CHECKPOINT)?;
-        folder.remove(SUMMARY)?;
+        [CHECKPOINT, SUMMARY, CONFIG].iter().try_for_each(|name| folder.remove(name))?;
         folder.clear_pictures(|_| false)?;
-        folder.write_text(CONFIG, &self.config.to_toml())?;
         inputs.write(&folder.file(INPUTS))?;
+        folder.write_text(CONFIG, &self.config.to_toml())?;
         Views::new(&self.geometry.structure, &self.target.planes).write_all(folder, "target")?;
         let mut noise = Noise::new(self.config.rng, self.config.seed);
         let state = State::new(match &self.loaded {
