@@ -18,7 +18,10 @@ use ntc_es::train::init;
 use ntc_es::with_level;
 
 const SIDE: usize = 512;
-const TEXELS: ItemsCount = ItemsCount::new((SIDE * SIDE) as u32);
+
+fn texels() -> ItemsCount {
+    ItemsCount::new(SIDE * SIDE)
+}
 
 fn main() {
     let level = SimdLevel::new(Simd::Auto).unwrap();
@@ -51,34 +54,34 @@ fn backend(case: &str, threads: usize) -> Cpu {
 #[divan::bench(args = CASES, consts = [1, 0])]
 fn decode<const THREADS: usize>(bencher: Bencher, case: &str) {
     let mut cpu = backend(case, THREADS);
-    bencher.counter(TEXELS).bench_local(|| cpu.decode(None).unwrap());
+    bencher.counter(texels()).bench_local(|| cpu.decode(None).unwrap());
 }
 
 #[divan::bench(args = CASES, consts = [1, 0])]
 fn decoder_es<const THREADS: usize>(bencher: Bencher, case: &str) {
     let mut cpu = backend(case, THREADS);
     let step = DecoderEs { step: 1, pairs: 32, sigma: 0.02, rate: 1e-4, batch: Some(4096) };
-    bencher.counter(TEXELS).bench_local(|| cpu.decoder_es(&step).unwrap());
+    bencher.counter(texels()).bench_local(|| cpu.decoder_es(&step).unwrap());
 }
 
 #[divan::bench(args = CASES, consts = [1, 0])]
 fn decoder_fd<const THREADS: usize>(bencher: Bencher, case: &str) {
     let mut cpu = backend(case, THREADS);
     let step = DecoderFd { step: 1, h: 1e-3, rate: 1e-5, batch: Some(4096) };
-    bencher.counter(TEXELS).bench_local(|| cpu.decoder_fd(&step).unwrap());
+    bencher.counter(texels()).bench_local(|| cpu.decoder_fd(&step).unwrap());
 }
 
 #[divan::bench(args = CASES, consts = [1, 0])]
 fn latent_es<const THREADS: usize>(bencher: Bencher, case: &str) {
     let mut cpu = backend(case, THREADS);
     let step = LatentEs { step: 1, pairs: 4, sigma: [0.05; 2], rate: 1e-4, alternate: false };
-    bencher.counter(TEXELS).bench_local(|| cpu.latent_es(&step).unwrap());
+    bencher.counter(texels()).bench_local(|| cpu.latent_es(&step).unwrap());
 }
 
 #[divan::bench(consts = [1, 0])]
 fn search_selectors<const THREADS: usize>(bencher: Bencher) {
     let mut cpu = backend(CASES[2], THREADS);
-    bencher.counter(TEXELS).bench_local(|| cpu.search_selectors().unwrap());
+    bencher.counter(texels()).bench_local(|| cpu.search_selectors().unwrap());
 }
 
 #[divan::bench]
@@ -96,5 +99,5 @@ fn write_picture(bencher: Bencher) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("picture.png");
     let plane: Vec<f32> = (0..SIDE * SIDE).map(|i| (i % 251) as f32 / 250.0).collect();
-    bencher.counter(TEXELS).bench_local(|| write_png(&path, SIDE, SIDE, 8, &[&plane, &plane, &plane]).unwrap());
+    bencher.counter(texels()).bench_local(|| write_png(&path, SIDE, SIDE, 8, &[&plane, &plane, &plane]).unwrap());
 }
