@@ -64,10 +64,6 @@ impl Uniform {
     pub fn signed(&mut self) -> f32 {
         2.0 * self.unit() - 1.0
     }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
 }
 
 /// A problem in words; the defaults are a bilinear level of 3x2x2, `uv`, five leaky units and one RGB texture.
