@@ -4,6 +4,7 @@
 //! said without images, [`Config::resolve`] fits the settings to an image size, [`Config::complete`] writes down what
 //! was chosen.
 
+mod check;
 mod resolve;
 mod text;
 mod validate;
@@ -13,6 +14,7 @@ pub(crate) mod arbitrary;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use check::check_structure;
 pub use resolve::MAX_TEXELS;
 
 use crate::error::{Error, Result};

@@ -2,23 +2,17 @@
 
 use super::folder;
 use super::tensors::{Bytes, Tensor, Tensors, write};
-use crate::config::{Config, MAX_TEXELS};
+use crate::config::check_structure;
 use crate::error::{Error, Result};
 use crate::model::decode::Geometry;
 use crate::model::mlp::Network;
 use crate::model::quant::{grid_index, grid_value};
-use crate::model::structure::{Filter, Level, Parameters, Structure};
-use crate::texture::MAX_SIDE;
-use crate::texture::target::MAX_TEXTURES;
+use crate::model::structure::{Level, Parameters, Structure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the layout; a reader refuses others.
 const FORMAT: u32 = 1;
-/// Latent values of a level at most.
-const MAX_VALUES: usize = 1 << 30;
-/// Widest padding of a side, exclusive: the largest --block.
-const MAX_PADDING: usize = 256;
 
 /// A model as read from its file.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +73,7 @@ pub fn load_model(path: &Path) -> Result<Model> {
     if format != FORMAT {
         return Err(Error::file(path, format!("has format {format}; this program reads format {FORMAT}")));
     }
-    check(&structure).map_err(|message| Error::file(path, format!("its structure is refused: {message}")))?;
+    check_structure(&structure).map_err(|message| Error::file(path, format!("its structure is refused: {message}")))?;
     let geometry = Geometry::new(structure).map_err(|e| Error::file(path, e.to_string()))?;
     let parameters = read_parameters(&tensors, path, &geometry)?;
     Ok(Model { structure: geometry.structure, parameters })
@@ -111,60 +105,4 @@ fn read_level(tensors: &Tensors, path: &Path, k: usize, level: &Level) -> Result
         return Err(Error::file(path, format!("tensor `{name}`: value {at} is {index}, beyond {bits} bits")));
     }
     Ok(indices.iter().enumerate().map(|(i, &index)| grid_value(u32::from(index), bits(i))).collect())
-}
-
-/// Refuses a structure that no settings lead to. What is checked here keeps the sums below from overflowing; the
-/// settings' own rules do the rest.
-fn check(structure: &Structure) -> std::result::Result<(), String> {
-    let Structure { width, height, source_width, source_height, .. } = *structure;
-    let side = |name: &str, padded: usize, source: usize| {
-        let sane = source >= 1 && source <= padded && padded - source < MAX_PADDING && source <= MAX_SIDE;
-        if sane { Ok(()) } else { Err(format!("{name} {padded} for a source of {source}")) }
-    };
-    side("width", width, source_width)?;
-    side("height", height, source_height)?;
-    if width * height > MAX_TEXELS {
-        return Err(format!("{width}x{height} texels, at most {MAX_TEXELS}"));
-    }
-    check_textures(structure)?;
-    if !(1..=2).contains(&structure.levels.len()) {
-        return Err(format!("{} latent levels, 1 or 2", structure.levels.len()));
-    }
-    for (k, level) in structure.levels.iter().enumerate() {
-        check_level(k, level)?;
-    }
-    match Config::default().adopt(structure, &[]) {
-        Ok(_) => Ok(()),
-        Err(_) => Err("no settings of ntc-es give it".into()),
-    }
-}
-
-fn check_textures(structure: &Structure) -> std::result::Result<(), String> {
-    let count = structure.textures.len();
-    if !(1..=MAX_TEXTURES).contains(&count) {
-        return Err(format!("{count} textures, 1 to {MAX_TEXTURES}"));
-    }
-    for texture in &structure.textures {
-        if !(1..=4).contains(&texture.channels) || ![8, 16].contains(&texture.depth) {
-            return Err(format!("a texture of {} channels with {} bits", texture.channels, texture.depth));
-        }
-        if texture.name != folder::safe_name(&texture.name) {
-            return Err(format!("{:?} is no name for a texture", texture.name.chars().take(80).collect::<String>()));
-        }
-    }
-    Ok(())
-}
-
-fn check_level(k: usize, level: &Level) -> std::result::Result<(), String> {
-    let Level { width, height, channels, filter, ref selector_bits } = *level;
-    let values = width.checked_mul(height).and_then(|n| n.checked_mul(channels)).unwrap_or(usize::MAX);
-    if !(1..=MAX_VALUES).contains(&values) {
-        return Err(format!("level {k} of {width}x{height}x{channels} values"));
-    }
-    if selector_bits.is_empty() {
-        return Ok(());
-    }
-    let fits = selector_bits.len() == channels && selector_bits.iter().all(|bits| (1..=8).contains(bits));
-    let sane = k == 0 && filter == Filter::Nearest && fits;
-    if sane { Ok(()) } else { Err(format!("level {k} with selectors of {selector_bits:?} bits")) }
 }
