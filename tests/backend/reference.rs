@@ -694,17 +694,26 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn search_selectors(&mut self) -> Result<usize> {
+    fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let level0 = self.structure.levels[0].clone();
         let (cw, ch) = (self.structure.width / level0.width, self.structure.height / level0.height);
         let mut levels = self.state.parameters.levels.clone();
         let mut changed = 0;
         for cell in 0..level0.texels() {
             let (cx, cy) = (cell % level0.width, cell / level0.width);
-            for (c, &bits) in level0.selector_bits.iter().enumerate() {
-                let at = cell * level0.channels + c;
+            let step = if joint { level0.channels } else { 1 };
+            for first in (0..level0.channels).step_by(step) {
+                let at = cell * level0.channels + first;
+                let bits = &level0.selector_bits[first..first + step];
+                // Combination k written out: the last channel varies fastest.
+                let set = |levels: &mut [Vec<f32>], mut k: u32| {
+                    for (c, &bits) in bits.iter().enumerate().rev() {
+                        levels[0][at + c] = grid_value(k % (1 << bits), bits);
+                        k /= 1 << bits;
+                    }
+                };
                 let mut error = |k: u32| -> i64 {
-                    levels[0][at] = grid_value(k, bits);
+                    set(&mut levels, k);
                     let texels = (cy * ch..(cy + 1) * ch).flat_map(|y| (cx * cw..(cx + 1) * cw).map(move |x| (x, y)));
                     let loss = |(x, y): (usize, usize)| {
                         let out = self.raw(&levels, &self.state.parameters.decoder, x, y);
@@ -712,16 +721,17 @@ impl Backend for Reference {
                     };
                     texels.map(loss).sum()
                 };
-                let current = grid_index(self.state.parameters.levels[0][at], bits);
+                let before = self.state.parameters.levels[0][at..at + step].to_vec();
+                let current = before.iter().zip(bits).fold(0, |k, (&z, &bits)| k * (1 << bits) + grid_index(z, bits));
                 let (mut best, mut least) = (current, error(current));
-                for k in (0..1u32 << bits).filter(|&k| k != current) {
+                for k in (0..1u32 << bits.iter().sum::<u32>()).filter(|&k| k != current) {
                     let candidate = error(k);
                     if candidate < least {
                         (best, least) = (k, candidate);
                     }
                 }
-                levels[0][at] = grid_value(best, bits);
-                changed += usize::from(best != current);
+                set(&mut levels, best);
+                changed += levels[0][at..at + step].iter().zip(&before).filter(|(a, b)| a != b).count();
             }
         }
         self.state.parameters.levels = levels;

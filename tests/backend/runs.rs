@@ -16,7 +16,7 @@ fn iterate(backend: &mut dyn Backend, problem: &Problem, step: u32) -> Result<()
     let alternate = step.is_multiple_of(2);
     backend.latent_es(&LatentEs { step, pairs: 3, sigma: [0.05, 0.04], rate: 0.02, alternate })?;
     if problem.selects() {
-        backend.search_selectors()?;
+        backend.search_selectors(false)?;
     }
     Ok(())
 }
