@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::texture::{Texture, bundled, load};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What a record says of one image file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,9 +154,8 @@ fn find(places: &[PathBuf], config: &Config, source: &Source) -> Result<Texture>
 /// The way from folder `from` to folder `to`, both canonical.
 fn relative(from: &Path, to: &Path) -> PathBuf {
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
-    let up = from.components().skip(shared).map(|_| Path::new(".."));
-    let down = to.components().skip(shared).collect::<PathBuf>();
-    let way: PathBuf = up.collect::<PathBuf>().join(down);
+    let up = from.components().skip(shared).map(|_| Component::ParentDir);
+    let way: PathBuf = up.chain(to.components().skip(shared)).collect();
     if way.as_os_str().is_empty() { ".".into() } else { way }
 }
 

@@ -1,7 +1,7 @@
 //! Runs and their folders: from settings to a fitted model on disk, and on from where a run was stopped.
 
 pub mod checkpoint;
-mod clock;
+pub mod clock;
 pub mod folder;
 pub mod inputs;
 pub mod interrupt;
@@ -24,10 +24,10 @@ use crate::error::{Error, Result};
 use crate::eval;
 use crate::model::decode::Geometry;
 use crate::model::quant::stored;
-use crate::model::structure::{Rng, Structure};
+use crate::model::structure::{Rng, Structure, TextureInfo};
 use crate::noise::Noise;
 use crate::texture::Target;
-use crate::train::{Progress, fit as train, init, measure};
+use crate::train::{Progress, Report, fit as train, init, measure};
 use checkpoint::Checkpoint;
 use clock::Clock;
 use folder::{CHECKPOINT, CONFIG, Folder, INPUTS, LOG, SUMMARY};
@@ -83,6 +83,9 @@ pub fn fit(config: &Config, given: &[String]) -> Result<Outcome> {
     let job = Job::new(config, given, Material::load(config)?, loaded)?;
     let folder = Folder::create(&config.out, job.checkpoint_bytes())?;
     folder.refuse_own_images(&config.images)?;
+    if folder.holds_run() {
+        say(&format!("{}: replacing the run in it", folder.path().display()));
+    }
     let inputs = Inputs { images: job.sources.clone(), ..Inputs::here(folder.path())? };
     job.start(&folder, &inputs)
 }
@@ -153,16 +156,16 @@ impl Job {
     fn new(config: &Config, given: &[String], material: Material, loaded: Option<Model>) -> Result<Self> {
         let Material { textures, sources } = material;
         let first = textures.first().ok_or_else(|| Error::config("IMAGE: no image"))?;
-        // Sizes that disagree are a mistake of their own, whatever the settings say.
-        let target = Target::new(textures.clone(), first.width, first.height)?;
+        let (width, height) = (first.width, first.height);
+        let infos: Vec<TextureInfo> = textures.iter().map(|t| t.info.clone()).collect();
         let adopted = match &loaded {
-            Some(model) => config.adopt(&model.structure, given)?,
+            Some(model) => {
+                check_loaded(&model.structure, (width, height), &infos)?;
+                config.adopt(&model.structure, given)?
+            }
             None => config.clone(),
         };
-        let structure = adopted.resolve(first.width, first.height, target.textures.clone())?;
-        if let Some(model) = &loaded {
-            check_loaded(&model.structure, &structure)?;
-        }
+        let structure = adopted.resolve(width, height, infos)?;
         let config = adopted.complete(&structure);
         let target = Target::new(textures, structure.width, structure.height)?;
         Ok(Job { config, geometry: Geometry::new(structure)?, target, sources, loaded })
@@ -175,16 +178,12 @@ impl Job {
     }
 
     /// Begins with the first iteration. An earlier run's files go one by one as ours replace them; what would outlive
-    /// that and tell of the earlier run goes now, its checkpoint first.
+    /// that and tell of the earlier run goes now. config.toml makes it a run folder, so that comes last.
     fn start(&self, folder: &Folder, inputs: &Inputs) -> Result<Outcome> {
-        if folder.holds_run() {
-            say(&format!("{}: replacing the run in it", folder.path().display()));
-        }
-        folder.remove(CHECKPOINT)?;
-        folder.remove(SUMMARY)?;
+        [CHECKPOINT, SUMMARY, CONFIG].iter().try_for_each(|name| folder.remove(name))?;
         folder.clear_pictures(|_| false)?;
-        folder.write_text(CONFIG, &self.config.to_toml())?;
         inputs.write(&folder.file(INPUTS))?;
+        folder.write_text(CONFIG, &self.config.to_toml())?;
         Views::new(&self.geometry.structure, &self.target.planes).write_all(folder, "target")?;
         let mut noise = Noise::new(self.config.rng, self.config.seed);
         let state = State::new(match &self.loaded {
@@ -241,47 +240,47 @@ impl Job {
             Some(report) => report,
             None => measure(&self.config, structure, &mut backend, &progress, None)?,
         };
+        let summary = self.final_pictures(folder, &mut backend, &report)?;
+        let summary = summary.of_run(&self.config, &progress, clock.spent());
+        summary.write(&folder.file(SUMMARY))?;
+        print(&summary.table())?;
+        if !progress.interrupted {
+            return Ok(Outcome::Done);
+        }
+        let (done, place) = (progress.iteration, folder.path().display());
+        say(&format!("stopped after iteration {done}; --resume {place} goes on"));
+        Ok(Outcome::Interrupted)
+    }
+
+    /// Writes the pictures as `decode` does, and measures those.
+    fn final_pictures(&self, folder: &Folder, backend: &mut Cpu, report: &Report) -> Result<Summary> {
+        let structure = &self.geometry.structure;
         let parameters = backend.state()?.parameters;
         let (as_stored, _) = stored(structure, &parameters);
         let decoded = backend.decode(Some(&as_stored))?;
         let (target_views, views) = (Views::new(structure, &self.target.planes), Views::new(structure, &decoded));
         views.write_all(folder, "recon_q_final")?;
         write_side_by_side(folder, &target_views, &views)?;
-        let facts = Facts {
+        Ok(Summary::new(&Facts {
             config: &self.config,
             structure,
             weights: parameters.decoder.len(),
             sources: &self.sources,
-            report: &report,
+            report,
             quality: &eval::measure(structure, &self.target.planes, &decoded),
             backend: (backend.name(), backend.device()),
-        };
-        let summary = Summary::new(&facts).of_run(&self.config, &progress, clock.spent());
-        summary.write(&folder.file(SUMMARY))?;
-        print(&summary.table())?;
-        match progress.interrupted {
-            true => {
-                say(&format!(
-                    "stopped after iteration {}; --resume {} goes on",
-                    progress.iteration,
-                    folder.path().display()
-                ));
-                Ok(Outcome::Interrupted)
-            }
-            false => Ok(Outcome::Done),
-        }
+        }))
     }
 }
 
 /// A loaded model is of the images' size and channels.
-fn check_loaded(model: &Structure, wanted: &Structure) -> Result<()> {
-    let shape = |s: &Structure| {
-        let channels: Vec<_> = s.textures.iter().map(|t| t.channels.to_string()).collect();
-        format!("{}x{} texels with {} channels", s.source_width, s.source_height, channels.join("+"))
+fn check_loaded(model: &Structure, size: (usize, usize), images: &[TextureInfo]) -> Result<()> {
+    let said = |width: usize, height: usize, textures: &[TextureInfo]| {
+        let channels: Vec<_> = textures.iter().map(|t| t.channels.to_string()).collect();
+        format!("{width}x{height} texels with {} channels", channels.join("+"))
     };
-    let alike = Structure { textures: wanted.textures.clone(), qbits: wanted.qbits, ..model.clone() };
-    if alike == *wanted && shape(model) == shape(wanted) {
-        return Ok(());
-    }
-    Err(Error::config(format!("--load: the model is of {}, the images are {}", shape(model), shape(wanted))))
+    let has = said(model.source_width, model.source_height, &model.textures);
+    let wanted = said(size.0, size.1, images);
+    let message = || format!("--load: the model is of {has}, the images are {wanted}");
+    if has == wanted { Ok(()) } else { Err(Error::config(message())) }
 }

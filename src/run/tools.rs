@@ -19,7 +19,7 @@ use crate::noise::Noise;
 use crate::texture::{Target, Texture, load};
 use crate::train::{Progress, measure};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Measures the model in `path` against `images`, prints the summary, and writes it to `out` where that is named.
 /// `float` skips quantization.
@@ -96,23 +96,29 @@ fn backend(structure: &Structure, target: &[Vec<f32>], parameters: Parameters, c
     Cpu::new(options, geometry, target.to_vec(), &config.weights, noise, State::new(parameters))
 }
 
-/// Writes the pictures that the model in `path` stands for into folder `out`, one PNG a texture.
+/// Writes the pictures that the model in `path` stands for into folder `out`, and prints their paths.
+///
+/// # Errors
+/// As [`write_pictures`].
+pub fn decode(path: &Path, out: &Path, float: bool) -> Result<()> {
+    let files = write_pictures(path, out, float)?;
+    print(&files.iter().map(|file| format!("{}\n", file.display())).collect::<String>())
+}
+
+/// Writes the pictures that the model in `path` stands for into folder `out`, one PNG a texture; returns their paths.
 ///
 /// # Errors
 /// A model that cannot be read, a folder that cannot be written.
-pub fn decode(path: &Path, out: &Path, float: bool) -> Result<()> {
+pub fn write_pictures(path: &Path, out: &Path, float: bool) -> Result<Vec<PathBuf>> {
     let Model { structure, parameters } = load_model(path)?;
     let parameters = if float { parameters } else { stored(&structure, &parameters).0 };
     let folder = Folder::create(out, 1)?;
     let decoded = backend(&structure, &[], parameters, &Config::default())?.decode(None)?;
     let views = Views::new(&structure, &decoded);
     let names: Vec<_> = structure.textures.iter().map(|t| t.name.as_str()).collect();
-    for (k, name) in distinct_names(&names).iter().enumerate() {
-        let file = folder.file(name);
-        views.write_texture(&file, k)?;
-        print(&format!("{}\n", file.display()))?;
-    }
-    Ok(())
+    let files: Vec<_> = distinct_names(&names).iter().map(|name| folder.file(name)).collect();
+    files.iter().enumerate().try_for_each(|(k, file)| views.write_texture(file, k))?;
+    Ok(files)
 }
 
 /// Prints what the model in `path` is, as a table or as JSON.
