@@ -6,6 +6,7 @@
 mod decoder_es;
 mod decoder_fd;
 mod evaluate;
+mod host;
 mod latent_es;
 mod problems;
 mod reference;

@@ -23,7 +23,7 @@ fn iterate(backend: &mut dyn Backend, problem: &Problem, step: u32) -> Result<()
 
 /// Problems for runs: one of each kind, so that a run over all of them stays short.
 fn chosen() -> Vec<Problem> {
-    let names = ["1x1", "33x7", "129 wide", "mixed", "finer", "eight", "padded", "deblock", "selectors"];
+    let names = ["1x1", "33x7", "129 wide", "mixed", "finer", "eight", "nearly", "padded", "deblock", "selectors"];
     let small = |p: &Problem| p.structure.texels() * p.state.parameters.decoder.len() < 60_000;
     problems::all().into_iter().filter(|p| small(p) && names.iter().any(|name| p.name.starts_with(name))).collect()
 }

@@ -12,6 +12,7 @@ fn selecting() -> Vec<Problem> {
 
 /// Two searches in a row against every candidate evaluated whole.
 pub fn searches_equal_brute_force(make: Make) {
+    let mut searched = 0;
     for (problem, joint) in selecting().into_iter().flat_map(|problem| [(problem.clone(), false), (problem, true)]) {
         if joint && problem.structure.levels[0].selector_bits.iter().sum::<u32>() > MOST_JOINT_BITS {
             continue;
@@ -21,10 +22,11 @@ pub fn searches_equal_brute_force(make: Make) {
             let got = backend.search_selectors(joint).expect("a search");
             let want = reference.search_selectors(joint).expect("a search");
             assert_eq!(got, want, "{}, joint {joint}, pass {pass}: values changed", problem.name);
-            assert!(pass > 1 || got > 0, "{}: nothing was searched", problem.name);
+            searched += usize::from(got > 0);
             assert_same_state(&format!("{}, joint {joint}, pass {pass}", problem.name), &*backend, &reference);
         }
     }
+    assert!(searched >= 6, "{searched} searches changed a value");
 }
 
 /// From the same start a joint search ends at most where a sequential one does, and somewhere below it.
