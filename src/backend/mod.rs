@@ -3,6 +3,8 @@
 //! The trait is coarse: a backend holds all state, and populations, candidate images and noise never cross it.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod simd;
 
 use crate::error::Result;
