@@ -52,15 +52,20 @@ pub fn base_name(path: &Path) -> String {
 
 /// All bytes of `path`. A folder, an empty file and one above [`MAX_FILE`] are refused by name.
 pub fn read_all(path: &Path) -> Result<Vec<u8>> {
+    read_up_to(path, MAX_FILE)
+}
+
+/// As [`read_all`], with a limit of `most` bytes.
+pub fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>> {
     if path.is_dir() {
         return Err(Error::file(path, "is a folder; name a file"));
     }
     let file = File::open(path).map_err(Error::io(path))?;
     let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
     match bytes.len() as u64 {
         0 => Err(Error::file(path, "is empty")),
-        n if n > MAX_FILE => Err(Error::file(path, format!("is larger than the limit of {MAX_FILE} bytes"))),
+        n if n > most => Err(Error::file(path, format!("is larger than the limit of {most} bytes"))),
         _ => Ok(bytes),
     }
 }

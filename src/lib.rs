@@ -2,13 +2,16 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod error;
 pub mod estimate;
+pub mod eval;
 pub mod files;
 pub mod metrics;
 pub mod model;
 pub mod noise;
+pub mod run;
 pub mod texture;
 pub mod train;

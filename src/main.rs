@@ -1,1 +1,40 @@
-fn main() {}
+//! The program: parse, call, exit code.
+
+use ntc_es::cli::{self, Cli, Command};
+use ntc_es::error::Result;
+use ntc_es::run::{self, Outcome, interrupt, tools};
+use ntc_es::texture::synth;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(Outcome::Done), call)) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::EXIT_CODE),
+        Err(e) => {
+            let _ = writeln!(std::io::stderr(), "ntc-es: {e}"); // nobody may be left to read it
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+fn call(cli: Cli) -> Result<Outcome> {
+    let done = match cli.command {
+        None => match cli.resume {
+            Some(folder) => return run::resume(&folder, &cli.config, &cli.given),
+            None => return run::fit(&cli.config, &cli.given),
+        },
+        Some(Command::Eval { model, images, float, out }) => tools::eval(&model, &images, float, out.as_deref()),
+        Some(Command::Decode { model, out, float }) => tools::decode(&model, &out, float),
+        Some(Command::Info { model, json }) => tools::info(&model, json),
+        Some(Command::Synth { out, size, seed }) => synth::write_material(&out, size as usize, seed),
+        Some(Command::Completions { shell }) => completions(shell),
+    };
+    done.map(|()| Outcome::Done)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<()> {
+    let mut script = vec![];
+    clap_complete::generate(shell, &mut cli::command(), "ntc-es", &mut script);
+    run::print(&String::from_utf8_lossy(&script))
+}

@@ -9,8 +9,8 @@ use crate::model::decode::Geometry;
 use crate::model::lanes::Lanes;
 use crate::model::loss::{differences, sum_losses};
 use crate::model::mlp::{
-    Layer, Network, Row, STRIP, Start, Weights, activate, activate_one, dense, forward_from, head, head_one,
-    hidden_layer,
+    Layer, Network, Pointwise, Row, STRIP, Start, Weights, activate, dense, forward_from, head, hidden_layer,
+    with_activation, with_head,
 };
 
 /// Everything that one evaluation of the decoder computes, kept.
@@ -179,31 +179,18 @@ impl Trace {
         let input = below.get(bump.column);
         if bump.layer == last {
             out.copy_from_slice(&self.out);
+            let (sum, out) = (&self.last[bump.unit], &mut out[bump.unit]);
             l.enter(
                 #[inline(always)]
-                || {
-                    map_bumped(l, &self.last[bump.unit], input, step, &mut out[bump.unit], |_, s| {
-                        head_one(l, network, s)
-                    })
-                },
+                || with_head!(network, f => bump_row(l, sum, input, step, f, None, out)),
             );
             return;
         }
         let mut change = Row::ZERO;
-        let unit = &self.units[bump.layer][bump.unit];
+        let (sum, unit) = (&self.sums[bump.layer][bump.unit], &self.units[bump.layer][bump.unit]);
         l.enter(
             #[inline(always)]
-            || {
-                map_bumped(
-                    l,
-                    &self.sums[bump.layer][bump.unit],
-                    input,
-                    step,
-                    &mut change,
-                    #[inline(always)]
-                    |at, s| l.sub(activate_one(l, network, s), l.load(&unit.0[at..])),
-                )
-            },
+            || with_activation!(network, f => bump_row(l, sum, input, step, f, Some(unit), &mut change)),
         );
         let next = &network.layers[bump.layer + 1];
         let column = Weights::of(packed, next, bump.unit);
@@ -219,21 +206,29 @@ impl Trace {
     }
 }
 
-/// out = f(lane, sum + step input), the input being 1 for a bias.
+/// out = f(sum + step input) - before, the input being 1 for a bias and `before` 0 where absent.
 #[inline(always)]
-fn map_bumped<L: Lanes>(
+fn bump_row<L: Lanes>(
     l: L,
     sum: &Row,
     input: Option<&Row>,
     step: f32,
+    f: impl Pointwise,
+    before: Option<&Row>,
     out: &mut Row,
-    f: impl Fn(usize, L::F) -> L::F,
 ) {
     let mut at = 0;
     while at < STRIP {
-        let x = input.map_or(l.splat(1.0), |row| l.load(&row.0[at..]));
-        let s = l.fma(l.splat(step), x, l.load(&sum.0[at..]));
-        l.store(f(at, s), &mut out.0[at..]);
+        let x = match input {
+            Some(input) => l.load(&input.0[at..]),
+            None => l.splat(1.0),
+        };
+        let y = f.apply(l, l.fma(l.splat(step), x, l.load(&sum.0[at..])));
+        let y = match before {
+            Some(before) => l.sub(y, l.load(&before.0[at..])),
+            None => y,
+        };
+        l.store(y, &mut out.0[at..]);
         at += L::N;
     }
 }

@@ -35,7 +35,17 @@ impl Chunk {
     }
 
     /// Gathers 1 to [`STRIP`] texels given by their raster index; `target` holds one plane an output.
-    pub fn gather(&mut self, geometry: &Geometry, levels: &[Vec<f32>], target: &[Vec<f32>], texels: &[u32]) {
+    ///
+    /// `l` is a level of one lane, whatever the level of the rest.
+    #[inline(always)]
+    pub fn gather<L: Lanes<F = f32>>(
+        &mut self,
+        l: L,
+        geometry: &Geometry,
+        levels: &[Vec<f32>],
+        target: &[Vec<f32>],
+        texels: &[u32],
+    ) {
         let (width, height) = (geometry.structure.width, geometry.structure.height);
         self.count = texels.len();
         for lane in 0..STRIP {
@@ -49,7 +59,7 @@ impl Chunk {
                 (px, (py + 1).min(height - 1)),
             ];
             for (inputs, (x, y)) in self.inputs.iter_mut().zip(near) {
-                gather_inputs(geometry, levels, x, y, inputs, lane);
+                gather_inputs(l, geometry, levels, (x, y), inputs, lane);
             }
             for (row, plane) in self.target.iter_mut().zip(target) {
                 row.0[lane] = plane[texel];
@@ -70,11 +80,10 @@ impl Chunk {
                     for c in 0..centre.len() {
                         let mut at = 0;
                         while at < STRIP {
-                            let load = |row: &Row| l.load(&row.0[at..]);
-                            let horizontal = [load(&left[c]), load(&right[c])];
-                            let vertical = [load(&above[c]), load(&below[c])];
-                            let (wh, wv) = (load(&self.wh), load(&self.wv));
-                            let x = deblock_one(l, load(&centre[c]), horizontal, vertical, wh, wv);
+                            let horizontal = [l.load(&left[c].0[at..]), l.load(&right[c].0[at..])];
+                            let vertical = [l.load(&above[c].0[at..]), l.load(&below[c].0[at..])];
+                            let (wh, wv) = (l.load(&self.wh.0[at..]), l.load(&self.wv.0[at..]));
+                            let x = deblock_one(l, l.load(&centre[c].0[at..]), horizontal, vertical, wh, wv);
                             l.store(x, &mut centre[c].0[at..]);
                             at += L::N;
                         }
@@ -87,13 +96,21 @@ impl Chunk {
 }
 
 /// One texel's decoder inputs into one lane, in summation order.
-fn gather_inputs(geometry: &Geometry, levels: &[Vec<f32>], px: usize, py: usize, inputs: &mut [Row], lane: usize) {
+#[inline(always)]
+fn gather_inputs<L: Lanes<F = f32>>(
+    l: L,
+    geometry: &Geometry,
+    levels: &[Vec<f32>],
+    (px, py): (usize, usize),
+    inputs: &mut [Row],
+    lane: usize,
+) {
     for (feature, row) in geometry.features.iter().zip(inputs.iter_mut()) {
         row.0[lane] = feature.at(px, py);
     }
     for (level, values) in levels.iter().enumerate() {
         for (c, row) in inputs[geometry.network.columns(level)].iter_mut().enumerate() {
-            row.0[lane] = sample(geometry, level, values, px, py, c);
+            row.0[lane] = sample(l, geometry, level, values, (px, py), c);
         }
     }
 }

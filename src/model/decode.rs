@@ -1,6 +1,6 @@
 //! From latents to texels: reading a strip's decoder inputs, and the deblocking filter behind the decoder.
 
-use super::lanes::{Lanes, Scalar};
+use super::lanes::Lanes;
 use super::latent::{LevelTaps, Support, cell_of, deblock_weights};
 use super::mlp::{Network, Row, STRIP};
 use super::position::{Feature, PositionSpec};
@@ -169,9 +169,9 @@ impl LevelReader {
         while at < STRIP {
             let weights = tap_weights(l, l.load(&taps.x.fraction[start + at..]), l.splat(taps.y.fraction[y]));
             for (c, out) in out.iter_mut().enumerate() {
-                let corners = [&self.left[top], &self.right[top], &self.left[bottom], &self.right[bottom]];
-                let values = corners.map(|rows| l.load(&rows[c].0[at..]));
-                l.store(tap(l, weights, values), &mut out.0[at..]);
+                let above = [l.load(&self.left[top][c].0[at..]), l.load(&self.right[top][c].0[at..])];
+                let below = [l.load(&self.left[bottom][c].0[at..]), l.load(&self.right[bottom][c].0[at..])];
+                l.store(tap(l, weights, above, below), &mut out.0[at..]);
             }
             at += L::N;
         }
@@ -188,25 +188,33 @@ fn tap_weights<L: Lanes>(l: L, fx: L::F, fy: L::F) -> [L::F; 4] {
 
 /// The weighted sum of four latent values, added in the order of [`tap_weights`].
 #[inline(always)]
-fn tap<L: Lanes>(l: L, w: [L::F; 4], z: [L::F; 4]) -> L::F {
-    let sum = l.mul(w[0], z[0]);
-    let sum = l.fma(w[1], z[1], sum);
-    let sum = l.fma(w[2], z[2], sum);
-    l.fma(w[3], z[3], sum)
+fn tap<L: Lanes>(l: L, w: [L::F; 4], above: [L::F; 2], below: [L::F; 2]) -> L::F {
+    let sum = l.mul(w[0], above[0]);
+    let sum = l.fma(w[1], above[1], sum);
+    let sum = l.fma(w[2], below[0], sum);
+    l.fma(w[3], below[1], sum)
 }
 
 /// Channel `c` of a level's `values` as texel (px, py) reads it: the definition of [`LevelReader::read`].
 #[inline(always)]
-pub fn sample(geometry: &Geometry, level: usize, values: &[f32], px: usize, py: usize, c: usize) -> f32 {
+pub fn sample<L: Lanes<F = f32>>(
+    l: L,
+    geometry: &Geometry,
+    level: usize,
+    values: &[f32],
+    (px, py): (usize, usize),
+    c: usize,
+) -> f32 {
     let shape = &geometry.structure.levels[level];
     let (x, y) = (&geometry.taps[level].x, &geometry.taps[level].y);
-    let at = |i: u32, j: u32| values[(j as usize * shape.width + i as usize) * shape.channels + c];
+    let row = |j: u32| &values[j as usize * shape.width * shape.channels..][..shape.width * shape.channels];
+    let (i0, i1) = (x.first[px] as usize * shape.channels + c, x.second[px] as usize * shape.channels + c);
+    let (above, below) = (row(y.first[py]), row(y.second[py]));
     if shape.filter == Filter::Nearest {
-        return at(x.first[px], y.first[py]);
+        return above[i0];
     }
-    let weights = tap_weights(Scalar, x.fraction[px], y.fraction[py]);
-    let (i0, i1, j0, j1) = (x.first[px], x.second[px], y.first[py], y.second[py]);
-    tap(Scalar, weights, [at(i0, j0), at(i1, j0), at(i0, j1), at(i1, j1)])
+    let weights = tap_weights(l, x.fraction[px], y.fraction[py]);
+    tap(l, weights, [above[i0], above[i1]], [below[i0], below[i1]])
 }
 
 /// The position features of a strip of row `y`, one row each.
@@ -261,15 +269,17 @@ impl InputReader {
 /// The deblocking filter's mean step for one value: centre, its neighbours along x and along y, the weights of both axes.
 #[inline(always)]
 pub fn deblock_one<L: Lanes>(l: L, c: L::F, horizontal: [L::F; 2], vertical: [L::F; 2], wh: L::F, wv: L::F) -> L::F {
-    let three = l.splat(3.0);
-    let blend = |[a, b]: [L::F; 2], w: L::F| {
-        let mean = l.div(l.add(l.add(a, c), b), three);
-        l.fma(w, l.sub(mean, c), c)
-    };
-    let (hc, vc) = (blend(horizontal, wh), blend(vertical, wv));
+    let (hc, vc) = (blend(l, c, horizontal, wh), blend(l, c, vertical, wv));
     let sum = l.add(wh, wv);
     let mixed = l.div(l.fma(wh, hc, l.mul(wv, vc)), sum);
     l.select(l.lt(l.splat(0.0), sum), mixed, c)
+}
+
+/// c + w (mean(a, c, b) - c).
+#[inline(always)]
+fn blend<L: Lanes>(l: L, c: L::F, [a, b]: [L::F; 2], w: L::F) -> L::F {
+    let mean = l.div(l.add(l.add(a, c), b), l.splat(3.0));
+    l.fma(w, l.sub(mean, c), c)
 }
 
 /// Filters one strip of row `y`: `rows` are the outputs of the rows above, at and below (clamped at the border).
@@ -290,10 +300,10 @@ fn deblock_strip<L: Lanes>(l: L, geometry: &Geometry, start: usize, y: usize, ro
         }
         let mut at = 0;
         while at < STRIP {
-            let load = |row: &Row| l.load(&row.0[at..]);
             let (wh, wv) = (l.load(&wx[start + at..]), l.splat(wy[y]));
-            let vertical = [load(&above[c]), load(&below[c])];
-            let x = deblock_one(l, load(&centre[c]), [load(&left), load(&right)], vertical, wh, wv);
+            let horizontal = [l.load(&left.0[at..]), l.load(&right.0[at..])];
+            let vertical = [l.load(&above[c].0[at..]), l.load(&below[c].0[at..])];
+            let x = deblock_one(l, l.load(&centre[c].0[at..]), horizontal, vertical, wh, wv);
             l.store(x, &mut out.0[at..]);
             at += L::N;
         }

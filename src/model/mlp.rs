@@ -205,21 +205,38 @@ fn dense_units<L: Lanes, const O: usize, const V: usize>(
     unit: usize,
     slope: Option<f32>,
 ) -> usize {
-    let rows: [&[f32]; O] = std::array::from_fn(|o| &w.weights[(unit + o) * w.stride..][..x.len()]);
+    // Plain loops fill the arrays: closures given to `array::from_fn` are compiled apart, without the level's instructions.
+    let mut rows = [&w.weights[..0]; O];
+    for (o, row) in rows.iter_mut().enumerate() {
+        *row = &w.weights[(unit + o) * w.stride..][..x.len()];
+    }
     let mut at = 0;
     while at < STRIP {
-        let mut sums: [[L::F; V]; O] = std::array::from_fn(|o| {
-            std::array::from_fn(|v| match start {
-                Start::Bias(bias) => l.splat(bias[unit + o]),
-                Start::Zero => l.splat(0.0),
-                Start::Rows(from) => l.load(&from[unit + o].0[at + v * L::N..]),
-            })
-        });
+        let zero = l.splat(0.0);
+        let mut sums = [[zero; V]; O];
+        match start {
+            Start::Zero => {}
+            Start::Bias(bias) => {
+                for (sums, &bias) in sums.iter_mut().zip(&bias[unit..][..O]) {
+                    *sums = [l.splat(bias); V];
+                }
+            }
+            Start::Rows(from) => {
+                for (sums, from) in sums.iter_mut().zip(&from[unit..][..O]) {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = l.load(&from.0[at + v * L::N..]);
+                    }
+                }
+            }
+        }
         for (i, x) in x.iter().enumerate() {
-            let values: [L::F; V] = std::array::from_fn(|v| l.load(&x.0[at + v * L::N..]));
-            for o in 0..O {
-                let weight = l.splat(rows[o][i]);
-                for (sum, value) in sums[o].iter_mut().zip(values) {
+            let mut values = [zero; V];
+            for (v, value) in values.iter_mut().enumerate() {
+                *value = l.load(&x.0[at + v * L::N..]);
+            }
+            for (sums, row) in sums.iter_mut().zip(&rows) {
+                let weight = l.splat(row[i]);
+                for (sum, value) in sums.iter_mut().zip(values) {
                     *sum = l.fma(weight, value, *sum);
                 }
             }
@@ -244,67 +261,128 @@ pub fn leaky<L: Lanes>(l: L, slope: f32, x: L::F) -> L::F {
     l.select(l.lt(x, l.splat(0.0)), l.mul(x, l.splat(slope)), x)
 }
 
-/// The hidden activation of one vector.
-#[inline(always)]
-pub fn activate_one<L: Lanes>(l: L, network: &Network, x: L::F) -> L::F {
-    match network.activation {
-        Activation::Leaky => leaky(l, network.leak, x),
-        Activation::Relu => leaky(l, 0.0, x),
-        Activation::Tanh => math::tanh(l, x),
-        Activation::Sine => math::sin(l, x),
+/// A function of one vector: what follows a sum. A trait in place of closures, so that the choice between functions is
+/// made once for a strip and not once a vector.
+pub trait Pointwise: Copy {
+    /// Its value at `x`.
+    fn apply<L: Lanes>(self, l: L, x: L::F) -> L::F;
+}
+
+/// x, or slope x below zero.
+#[derive(Clone, Copy)]
+pub struct Leaky(pub f32);
+/// Hyperbolic tangent.
+#[derive(Clone, Copy)]
+pub struct Tanh;
+/// Sine.
+#[derive(Clone, Copy)]
+pub struct Sine;
+/// 1 / (1 + exp(-x)).
+#[derive(Clone, Copy)]
+pub struct Sigmoid;
+/// x + 1/2, limited to [0, 1].
+#[derive(Clone, Copy)]
+pub struct Clamp;
+
+impl Pointwise for Leaky {
+    #[inline(always)]
+    fn apply<L: Lanes>(self, l: L, x: L::F) -> L::F {
+        leaky(l, self.0, x)
     }
 }
+
+impl Pointwise for Tanh {
+    #[inline(always)]
+    fn apply<L: Lanes>(self, l: L, x: L::F) -> L::F {
+        math::tanh(l, x)
+    }
+}
+
+impl Pointwise for Sine {
+    #[inline(always)]
+    fn apply<L: Lanes>(self, l: L, x: L::F) -> L::F {
+        math::sin(l, x)
+    }
+}
+
+impl Pointwise for Sigmoid {
+    #[inline(always)]
+    fn apply<L: Lanes>(self, l: L, x: L::F) -> L::F {
+        math::sigmoid(l, x)
+    }
+}
+
+impl Pointwise for Clamp {
+    #[inline(always)]
+    fn apply<L: Lanes>(self, l: L, x: L::F) -> L::F {
+        let (zero, one) = (l.splat(0.0), l.splat(1.0));
+        let x = l.add(x, l.splat(0.5));
+        let x = l.select(l.lt(x, zero), zero, x);
+        l.select(l.lt(one, x), one, x)
+    }
+}
+
+/// Evaluates an expression with `$f` bound to the network's hidden activation.
+macro_rules! with_activation {
+    ($network:expr, $f:ident => $body:expr) => {
+        match $network.activation {
+            $crate::model::structure::Activation::Leaky => {
+                let $f = $crate::model::mlp::Leaky($network.leak);
+                $body
+            }
+            $crate::model::structure::Activation::Relu => {
+                let $f = $crate::model::mlp::Leaky(0.0);
+                $body
+            }
+            $crate::model::structure::Activation::Tanh => {
+                let $f = $crate::model::mlp::Tanh;
+                $body
+            }
+            $crate::model::structure::Activation::Sine => {
+                let $f = $crate::model::mlp::Sine;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_activation;
+
+/// Evaluates an expression with `$f` bound to the network's output activation.
+macro_rules! with_head {
+    ($network:expr, $f:ident => $body:expr) => {
+        if $network.clamp {
+            let $f = $crate::model::mlp::Clamp;
+            $body
+        } else {
+            let $f = $crate::model::mlp::Sigmoid;
+            $body
+        }
+    };
+}
+pub(crate) use with_head;
 
 /// The hidden activation of pre-activations, in place.
 pub fn activate<L: Lanes>(l: L, network: &Network, rows: &mut [Row]) {
     l.enter(
         #[inline(always)]
-        || {
-            map_rows(
-                l,
-                rows,
-                #[inline(always)]
-                |x| activate_one(l, network, x),
-            )
-        },
+        || with_activation!(network, f => map_rows(l, rows, f)),
     );
-}
-
-/// One vector of outputs from the last layer's sums: a sigmoid, or a clamp around one half.
-#[inline(always)]
-pub fn head_one<L: Lanes>(l: L, network: &Network, s: L::F) -> L::F {
-    if network.clamp {
-        let (zero, one) = (l.splat(0.0), l.splat(1.0));
-        let x = l.add(s, l.splat(0.5));
-        let x = l.select(l.lt(x, zero), zero, x);
-        l.select(l.lt(one, x), one, x)
-    } else {
-        math::sigmoid(l, s)
-    }
 }
 
 /// The output activation of the last layer's sums, in place.
 pub fn head<L: Lanes>(l: L, network: &Network, rows: &mut [Row]) {
     l.enter(
         #[inline(always)]
-        || {
-            map_rows(
-                l,
-                rows,
-                #[inline(always)]
-                |s| head_one(l, network, s),
-            )
-        },
+        || with_head!(network, f => map_rows(l, rows, f)),
     );
 }
 
 #[inline(always)]
-fn map_rows<L: Lanes>(l: L, rows: &mut [Row], f: impl Fn(L::F) -> L::F) {
+fn map_rows<L: Lanes>(l: L, rows: &mut [Row], f: impl Pointwise) {
     for row in rows {
         let mut at = 0;
         while at < STRIP {
-            let x = f(l.load(&row.0[at..]));
-            l.store(x, &mut row.0[at..]);
+            l.store(f.apply(l, l.load(&row.0[at..])), &mut row.0[at..]);
             at += L::N;
         }
     }
@@ -366,16 +444,19 @@ pub fn pair_activations<L: Lanes>(
 ) {
     l.enter(
         #[inline(always)]
-        || {
-            for (((base, delta), plus), minus) in base.iter().zip(delta).zip(plus).zip(minus) {
-                let mut at = 0;
-                while at < STRIP {
-                    let (x, d) = (l.load(&base.0[at..]), l.load(&delta.0[at..]));
-                    l.store(activate_one(l, network, l.add(x, d)), &mut plus.0[at..]);
-                    l.store(activate_one(l, network, l.sub(x, d)), &mut minus.0[at..]);
-                    at += L::N;
-                }
-            }
-        },
+        || with_activation!(network, f => pair_rows(l, f, base, delta, plus, minus)),
     );
+}
+
+#[inline(always)]
+fn pair_rows<L: Lanes>(l: L, f: impl Pointwise, base: &[Row], delta: &[Row], plus: &mut [Row], minus: &mut [Row]) {
+    for (((base, delta), plus), minus) in base.iter().zip(delta).zip(plus).zip(minus) {
+        let mut at = 0;
+        while at < STRIP {
+            let (x, d) = (l.load(&base.0[at..]), l.load(&delta.0[at..]));
+            l.store(f.apply(l, l.add(x, d)), &mut plus.0[at..]);
+            l.store(f.apply(l, l.sub(x, d)), &mut minus.0[at..]);
+            at += L::N;
+        }
+    }
 }

@@ -63,6 +63,10 @@ pub struct Progress {
     pub elapsed_s: f64,
     /// Time of each phase.
     pub phases: PhaseTimes,
+    /// The last decoder step's report and whether it was by finite differences.
+    pub decoder: Option<(DecoderReport, bool)>,
+    /// Selectors changed by the last search.
+    pub selectors_changed: Option<usize>,
     /// Whether the run was asked to stop before its end.
     pub interrupted: bool,
 }
@@ -92,10 +96,10 @@ pub fn fit(
     watch: &mut dyn Watch,
     from: Progress,
 ) -> Result<Progress> {
-    let mut trainer =
-        Trainer { config, structure, schedule: Schedule::new(config), progress: from, decoder: None, changed: None };
+    let progress = Progress { interrupted: false, ..from };
+    let mut trainer = Trainer { config, schedule: Schedule::new(config), progress };
     if from.iteration == 0 {
-        let report = trainer.report(backend, None)?;
+        let report = measure(config, structure, backend, &trainer.progress, None)?;
         watch.report(&report)?;
         if config.iters == 0 {
             watch.save(&trainer.progress, &report, backend)?;
@@ -113,7 +117,7 @@ pub fn fit(
         let prints = it.is_multiple_of(config.print_every) || last;
         if prints || saves {
             let speed = (it - since.1) as f64 / since.0.elapsed().as_secs_f64();
-            let report = trainer.report(backend, Some(speed))?;
+            let report = measure(config, structure, backend, &trainer.progress, Some(speed))?;
             if prints {
                 watch.report(&report)?;
             }
@@ -131,11 +135,8 @@ pub fn fit(
 
 struct Trainer<'a> {
     config: &'a Config,
-    structure: &'a Structure,
     schedule: Schedule<'a>,
     progress: Progress,
-    decoder: Option<(DecoderReport, bool)>,
-    changed: Option<usize>,
 }
 
 impl Trainer<'_> {
@@ -151,12 +152,12 @@ impl Trainer<'_> {
         let phase = match self.schedule.decoder(it) {
             DecoderPhase::Es { pairs, batch } => {
                 let es = DecoderEs { step, pairs, sigma: config.mlp_sigma * sigma, rate: decoder_rate, batch };
-                self.decoder = Some((backend.decoder_es(&es)?, false));
+                self.progress.decoder = Some((backend.decoder_es(&es)?, false));
                 0
             }
             DecoderPhase::Fd { batch } => {
                 let fd = DecoderFd { step, h: config.mlp_fd_h, rate: decoder_rate, batch };
-                self.decoder = Some((backend.decoder_fd(&fd)?, true));
+                self.progress.decoder = Some((backend.decoder_fd(&fd)?, true));
                 1
             }
             DecoderPhase::Rest => 2,
@@ -170,7 +171,7 @@ impl Trainer<'_> {
             alternate: config.lat_alt,
         })?;
         if self.schedule.searches(it) {
-            self.changed = Some(backend.search_selectors()?);
+            self.progress.selectors_changed = Some(backend.search_selectors()?);
         }
         Ok(phase)
     }
@@ -182,42 +183,53 @@ impl Trainer<'_> {
         self.progress.phases[phase].iterations += 1;
         self.progress.phases[phase].seconds += seconds;
     }
+}
 
-    fn report(&self, backend: &mut dyn Backend, iterations_per_s: Option<f64>) -> Result<Report> {
-        let State { parameters, .. } = backend.state()?;
-        let (as_stored, rates) = stored(self.structure, &parameters);
-        let float = backend.evaluate(None, false)?;
-        let rounded = backend.evaluate(Some(&as_stored), true)?;
-        let (mse, mse_q) = (self.weighted(&float), self.weighted(&rounded));
-        Ok(Report {
-            iteration: self.progress.iteration,
-            elapsed_s: self.progress.elapsed_s,
-            mse,
-            psnr_db: mse_to_psnr(mse),
-            psnr_q_db: mse_to_psnr(mse_q),
-            rates,
-            decoder: self.decoder,
-            latents: self.latent_statistics(&parameters.levels),
-            selectors_changed: self.changed,
-            iterations_per_s,
-            textures: float.into_iter().zip(rounded).collect(),
-        })
-    }
+/// Measures the backend's state: what a print says of it.
+///
+/// # Errors
+/// What the backend could not do.
+pub fn measure(
+    config: &Config,
+    structure: &Structure,
+    backend: &mut dyn Backend,
+    progress: &Progress,
+    iterations_per_s: Option<f64>,
+) -> Result<Report> {
+    let State { parameters, .. } = backend.state()?;
+    let (as_stored, rates) = stored(structure, &parameters);
+    let float = backend.evaluate(None, false)?;
+    let rounded = backend.evaluate(Some(&as_stored), true)?;
+    let (mse, mse_q) = (weighted_mean(&float, &config.weights), weighted_mean(&rounded, &config.weights));
+    Ok(Report {
+        iteration: progress.iteration,
+        elapsed_s: progress.elapsed_s,
+        mse,
+        psnr_db: mse_to_psnr(mse),
+        psnr_q_db: mse_to_psnr(mse_q),
+        rates,
+        decoder: progress.decoder,
+        latents: latent_statistics(structure, &parameters.levels),
+        selectors_changed: progress.selectors_changed,
+        iterations_per_s,
+        textures: float.into_iter().zip(rounded).collect(),
+    })
+}
 
-    /// The textures' errors by their loss weights.
-    fn weighted(&self, mse: &[f64]) -> f64 {
-        let weight = |t: usize| self.config.weights.get(t).map_or(1.0, |w| f64::from(*w));
-        let sum: f64 = (0..mse.len()).map(weight).sum();
-        mse.iter().enumerate().map(|(t, mse)| weight(t) * mse).sum::<f64>() / sum
-    }
+/// The mean of one value a texture by the textures' relative loss weights; no weights = all 1.
+pub fn weighted_mean(values: &[f64], weights: &[f32]) -> f64 {
+    let weight = |t: usize| weights.get(t).map_or(1.0, |w| f64::from(*w));
+    let sum: f64 = (0..values.len()).map(weight).sum();
+    values.iter().enumerate().map(|(t, value)| weight(t) * value).sum::<f64>() / sum
+}
 
-    fn latent_statistics(&self, levels: &[Vec<f32>]) -> [f64; 3] {
-        let free = self.structure.levels.iter().zip(levels).filter(|(level, _)| !level.is_selector());
-        let values: Vec<&Vec<f32>> = free.map(|(_, values)| values).collect();
-        let each = || values.iter().flat_map(|v| v.iter()).map(|&z| f64::from(z));
-        let n = each().count().max(1) as f64;
-        let mean = each().sum::<f64>() / n;
-        let variance = each().map(|z| (z - mean).powi(2)).sum::<f64>() / n;
-        [mean, variance.sqrt(), each().fold(0.0, |most, z| if z.abs() > most { z.abs() } else { most })]
-    }
+/// Mean, standard deviation and largest magnitude of the free latents; zeros where there are none.
+fn latent_statistics(structure: &Structure, levels: &[Vec<f32>]) -> [f64; 3] {
+    let free = structure.levels.iter().zip(levels).filter(|(level, _)| !level.is_selector());
+    let values: Vec<&Vec<f32>> = free.map(|(_, values)| values).collect();
+    let each = || values.iter().flat_map(|v| v.iter()).map(|&z| f64::from(z));
+    let n = each().count().max(1) as f64;
+    let mean = each().sum::<f64>() / n;
+    let variance = each().map(|z| (z - mean).powi(2)).sum::<f64>() / n;
+    [mean, variance.sqrt(), each().fold(0.0, |most, z| if z.abs() > most { z.abs() } else { most })]
 }

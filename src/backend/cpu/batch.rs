@@ -3,7 +3,7 @@
 use super::Cpu;
 use crate::estimate::minibatch::Chunk;
 use crate::model::decode::Geometry;
-use crate::model::lanes::Lanes;
+use crate::model::lanes::{Lanes, Scalar};
 use crate::model::loss::sum_losses;
 use crate::model::mlp::{Row, forward};
 
@@ -37,7 +37,7 @@ impl BatchProblem<'_> {
     pub(super) fn add_chunk<L: Lanes>(&self, l: L, scratch: &mut BatchScratch, texels: &[u32], sums: &mut [i64]) {
         let Cpu { geometry, state, target, weights, .. } = self.cpu;
         let BatchScratch { chunk, a, b, out, loss } = scratch;
-        chunk.gather(geometry, &state.parameters.levels, target, texels);
+        chunk.gather(Scalar, geometry, &state.parameters.levels, target, texels);
         let parameters = geometry.network.parameters();
         for (packed, sum) in self.decoders.chunks_exact(parameters).zip(sums) {
             for (inputs, out) in chunk.inputs.iter().zip(out.iter_mut()) {

@@ -15,6 +15,7 @@ use crate::estimate::minibatch::Chunk;
 use crate::estimate::selector_search::{self, Search, load_target};
 use crate::estimate::{decoder_es, decoder_fd, latent_es};
 use crate::model::decode::Geometry;
+use crate::model::lanes::Scalar;
 use crate::model::loss::{UNIT, channel_weights};
 use crate::model::mlp::{Row, STRIP};
 use crate::model::structure::{Level, Parameters};
@@ -198,8 +199,8 @@ impl Backend for Cpu {
                 || (Chunk::new(&this.geometry), Differences::new(&this.geometry)),
                 |(chunk, differences), texels| {
                     let mut sums = vec![0; parameters];
-                    chunk.gather(&this.geometry, &this.state.parameters.levels, &this.target, texels);
                     let loss = with_level!(level, l => {
+                        chunk.gather(Scalar, &this.geometry, &this.state.parameters.levels, &this.target, texels);
                         differences.add_chunk(l, &this.geometry, decoder, chunk, &mut sums)
                     });
                     (sums, loss)

@@ -1,0 +1,286 @@
+//! Runs and their folders: from settings to a fitted model on disk, and on from where a run was stopped.
+
+pub mod checkpoint;
+mod clock;
+pub mod folder;
+pub mod inputs;
+pub mod interrupt;
+pub mod log;
+pub mod model_file;
+pub mod pictures;
+mod progress;
+mod recorder;
+pub mod summary;
+mod tensors;
+pub mod tools;
+
+pub use model_file::{Model, load_model};
+
+use crate::backend::cpu::{Cpu, CpuOptions};
+use crate::backend::simd::SimdLevel;
+use crate::backend::{Backend, State};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::eval;
+use crate::model::decode::Geometry;
+use crate::model::quant::stored;
+use crate::model::structure::{Rng, Structure, TextureInfo};
+use crate::noise::Noise;
+use crate::texture::Target;
+use crate::train::{Progress, Report, fit as train, init, measure};
+use checkpoint::Checkpoint;
+use clock::Clock;
+use folder::{CHECKPOINT, CONFIG, Folder, INPUTS, LOG, SUMMARY};
+use inputs::{Inputs, Material, Source};
+use log::Log;
+use pictures::{Views, write_side_by_side};
+use progress::Shown;
+use recorder::Recorder;
+use std::io::Write;
+use std::path::Path;
+use summary::{Facts, Summary};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With its last iteration.
+    Done,
+    /// By Ctrl-C, with everything saved.
+    Interrupted,
+}
+
+/// Settings that --resume takes from the command line: they change nothing of the result.
+const FREE_ON_RESUME: [&str; 3] = ["threads", "simd", "quiet"];
+
+/// One line to the user on stderr. A reader that went away is no reason to stop.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Results on stdout. A reader that went away is no reason to complain.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::io("standard output")(e)),
+        _ => Ok(()),
+    }
+}
+
+/// A figure for a table; `-` where there is none.
+fn printed(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".into(), |x| format!("{x:.digits$}"))
+}
+
+/// Fits what `config` describes and writes the run folder. `given` are the kebab-case names of the settings that the
+/// user wrote, as against defaults.
+///
+/// # Errors
+/// Settings that do not fit the images, files that cannot be read or written, a state that is no longer finite.
+pub fn fit(config: &Config, given: &[String]) -> Result<Outcome> {
+    config.validate()?;
+    interrupt::watch()?;
+    let loaded = config.load.as_deref().map(load_model).transpose()?;
+    let job = Job::new(config, given, Material::load(config)?, loaded)?;
+    let folder = Folder::create(&config.out, job.checkpoint_bytes())?;
+    folder.refuse_own_images(&config.images)?;
+    if folder.holds_run() {
+        say(&format!("{}: replacing the run in it", folder.path().display()));
+    }
+    let inputs = Inputs { images: job.sources.clone(), ..Inputs::here(folder.path())? };
+    job.start(&folder, &inputs)
+}
+
+/// Continues the run in `path` to the same bits as a run that was never stopped. Of `overrides`, those settings count
+/// that `given` names: threads, simd and quiet.
+///
+/// # Errors
+/// As [`fit`]; a folder that holds no run; a damaged checkpoint; images that are missing or changed.
+pub fn resume(path: &Path, overrides: &Config, given: &[String]) -> Result<Outcome> {
+    if let Some(name) = given.iter().find(|name| *name != "resume" && !FREE_ON_RESUME.contains(&name.as_str())) {
+        return Err(Error::config(format!("--{name}: --resume takes the run's own settings; leave it away")));
+    }
+    let config_path = path.join(CONFIG);
+    if !config_path.is_file() {
+        return Err(Error::file(path, format!("has no {CONFIG}: it is no run folder")));
+    }
+    interrupt::watch()?;
+    let text = std::fs::read_to_string(&config_path).map_err(Error::io(&config_path))?;
+    let mut config = Config::from_toml(&text, &config_path)?;
+    let checkpoint = path.join(CHECKPOINT);
+    let done = if checkpoint.exists() { Some(Checkpoint::iteration(&checkpoint)?) } else { None };
+    if done == Some(config.iters) && finished(&path.join(SUMMARY), config.iters) {
+        say(&format!("{}: the run is finished, all {} iterations are done", path.display(), config.iters));
+        return Ok(Outcome::Done);
+    }
+    let written = |name: &str| given.iter().any(|g| g == name);
+    config.threads = if written("threads") { overrides.threads } else { config.threads };
+    config.simd = if written("simd") { overrides.simd } else { config.simd };
+    config.quiet |= overrides.quiet;
+
+    let inputs = Inputs::read(&path.join(INPUTS))?;
+    let material = inputs.load_again(&config, path)?;
+    match done {
+        None => {
+            say(&format!("{}: no checkpoint yet, starting over", path.display()));
+            let load = config.load.as_deref().map(|load| load_model(&inputs.locate(load, path))).transpose()?;
+            // config.toml says how to quantize, whatever the loaded model said.
+            let job = Job::new(&config, &["qbits".into()], material, load)?;
+            job.start(&Folder::create(path, job.checkpoint_bytes())?, &inputs)
+        }
+        Some(iteration) => {
+            say(&format!("{}: continuing after iteration {iteration}", path.display()));
+            let job = Job::new(&Config { load: None, ..config.clone() }, &[], material, None)?;
+            let job = Job { config: Config { load: config.load, ..job.config }, ..job };
+            job.go_on(&Folder::create(path, job.checkpoint_bytes())?)
+        }
+    }
+}
+
+/// Whether the summary at `path` is of a run with all its iterations done.
+fn finished(path: &Path, iters: usize) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let summary: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    summary["iterations"] == iters && summary["finished"] == true
+}
+
+/// A run before its first iteration: everything fits together.
+struct Job {
+    config: Config,
+    geometry: Geometry,
+    target: Target,
+    sources: Vec<Source>,
+    loaded: Option<Model>,
+}
+
+impl Job {
+    fn new(config: &Config, given: &[String], material: Material, loaded: Option<Model>) -> Result<Self> {
+        let Material { textures, sources } = material;
+        let first = textures.first().ok_or_else(|| Error::config("IMAGE: no image"))?;
+        let (width, height) = (first.width, first.height);
+        let infos: Vec<TextureInfo> = textures.iter().map(|t| t.info.clone()).collect();
+        let adopted = match &loaded {
+            Some(model) => {
+                check_loaded(&model.structure, (width, height), &infos)?;
+                config.adopt(&model.structure, given)?
+            }
+            None => config.clone(),
+        };
+        let structure = adopted.resolve(width, height, infos)?;
+        let config = adopted.complete(&structure);
+        let target = Target::new(textures, structure.width, structure.height)?;
+        Ok(Job { config, geometry: Geometry::new(structure)?, target, sources, loaded })
+    }
+
+    /// Size of a checkpoint, nearly.
+    fn checkpoint_bytes(&self) -> usize {
+        let latents: usize = self.geometry.structure.levels.iter().map(|level| level.values()).sum();
+        12 * (latents + self.geometry.network.parameters())
+    }
+
+    /// Begins with the first iteration. An earlier run's files go one by one as ours replace them; what would outlive
+    /// that and tell of the earlier run goes now. config.toml makes it a run folder, so that comes last.
+    fn start(&self, folder: &Folder, inputs: &Inputs) -> Result<Outcome> {
+        [CHECKPOINT, SUMMARY, CONFIG].iter().try_for_each(|name| folder.remove(name))?;
+        folder.clear_pictures(|_| false)?;
+        inputs.write(&folder.file(INPUTS))?;
+        folder.write_text(CONFIG, &self.config.to_toml())?;
+        Views::new(&self.geometry.structure, &self.target.planes).write_all(folder, "target")?;
+        let mut noise = Noise::new(self.config.rng, self.config.seed);
+        let state = State::new(match &self.loaded {
+            Some(model) => model.parameters.clone(),
+            None => {
+                init::parameters(&self.geometry.structure, &self.geometry.network, self.config.lat_init, &mut noise)
+            }
+        });
+        let backend = self.backend(noise, state)?;
+        self.train(folder, backend, Log::create(&folder.file(LOG))?, Progress::default(), Clock::start((0.0, 0.0)))
+    }
+
+    /// Goes on behind the checkpoint. Rows and pictures that a run without a stop would not have go.
+    fn go_on(&self, folder: &Folder) -> Result<Outcome> {
+        let Config { iters, print_every, save_every, .. } = self.config;
+        let (hash, mt) = (self.config.hash(), self.config.rng == Rng::Mt);
+        let (structure, decoder) = (&self.geometry.structure, self.geometry.network.parameters());
+        let checkpoint = Checkpoint::load(&folder.file(CHECKPOINT), &hash, structure, decoder, mt)?;
+        let Checkpoint { progress, spent, state, .. } = checkpoint;
+        let done = progress.iteration;
+        if done > iters {
+            return Err(Error::file(folder.file(CHECKPOINT), format!("is at iteration {done} of {iters}")));
+        }
+        let regular = |every: usize| move |it: usize| it <= done && (it.is_multiple_of(every) || it == iters);
+        folder.clear_pictures(regular(save_every))?;
+        let log = Log::resume(&folder.file(LOG), regular(print_every))?;
+        let mut backend =
+            self.backend(Noise::new(self.config.rng, self.config.seed), State::new(state.parameters.clone()))?;
+        backend.set_state(state)?; // the noise's as well
+        self.train(folder, backend, log, progress, Clock::start(spent))
+    }
+
+    fn backend(&self, noise: Noise, state: State) -> Result<Cpu> {
+        let options = CpuOptions::new(SimdLevel::new(self.config.simd)?, self.config.threads);
+        Cpu::new(options, self.geometry.clone(), self.target.planes.clone(), &self.config.weights, noise, state)
+    }
+
+    fn train(&self, folder: &Folder, mut backend: Cpu, log: Log, from: Progress, clock: Clock) -> Result<Outcome> {
+        let structure = &self.geometry.structure;
+        let mut recorder = Recorder {
+            folder,
+            structure,
+            network: &self.geometry.network,
+            config_hash: self.config.hash(),
+            clock,
+            log,
+            shown: Shown::new(&self.config, from.iteration),
+            last: None,
+        };
+        let progress = train(&self.config, structure, &mut backend, &mut recorder, from)?;
+        let Recorder { last, shown, .. } = recorder;
+        drop(shown);
+        let report = match last {
+            Some(report) => report,
+            None => measure(&self.config, structure, &mut backend, &progress, None)?,
+        };
+        let summary = self.final_pictures(folder, &mut backend, &report)?;
+        let summary = summary.of_run(&self.config, &progress, clock.spent());
+        summary.write(&folder.file(SUMMARY))?;
+        print(&summary.table())?;
+        if !progress.interrupted {
+            return Ok(Outcome::Done);
+        }
+        let (done, place) = (progress.iteration, folder.path().display());
+        say(&format!("stopped after iteration {done}; --resume {place} goes on"));
+        Ok(Outcome::Interrupted)
+    }
+
+    /// Writes the pictures as `decode` does, and measures those.
+    fn final_pictures(&self, folder: &Folder, backend: &mut Cpu, report: &Report) -> Result<Summary> {
+        let structure = &self.geometry.structure;
+        let parameters = backend.state()?.parameters;
+        let (as_stored, _) = stored(structure, &parameters);
+        let decoded = backend.decode(Some(&as_stored))?;
+        let (target_views, views) = (Views::new(structure, &self.target.planes), Views::new(structure, &decoded));
+        views.write_all(folder, "recon_q_final")?;
+        write_side_by_side(folder, &target_views, &views)?;
+        Ok(Summary::new(&Facts {
+            config: &self.config,
+            structure,
+            weights: parameters.decoder.len(),
+            sources: &self.sources,
+            report,
+            quality: &eval::measure(structure, &self.target.planes, &decoded),
+            backend: (backend.name(), backend.device()),
+        }))
+    }
+}
+
+/// A loaded model is of the images' size and channels.
+fn check_loaded(model: &Structure, size: (usize, usize), images: &[TextureInfo]) -> Result<()> {
+    let said = |width: usize, height: usize, textures: &[TextureInfo]| {
+        let channels: Vec<_> = textures.iter().map(|t| t.channels.to_string()).collect();
+        format!("{width}x{height} texels with {} channels", channels.join("+"))
+    };
+    let has = said(model.source_width, model.source_height, &model.textures);
+    let wanted = said(size.0, size.1, images);
+    let message = || format!("--load: the model is of {has}, the images are {wanted}");
+    if has == wanted { Ok(()) } else { Err(Error::config(message())) }
+}
