@@ -2,6 +2,7 @@
 //!
 //! The trait is coarse: a backend holds all state, and populations, candidate images and noise never cross it.
 
+pub mod check;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -1,0 +1,104 @@
+//! The CUDA backend on the emulation: every verb, and whole runs, equal the CPU backend to the bit, in several orders of
+//! blocks and threads. A process has one order (NTC_EMU_ORDER), so the orders are processes that this one starts.
+#![cfg(feature = "emu")]
+
+use ntc_es::backend::check::{self, Case, Steps};
+use ntc_es::backend::cpu::{Cpu, CpuOptions};
+use ntc_es::backend::cuda::{Cuda, CudaOptions, Device};
+use ntc_es::backend::simd::SimdLevel;
+use ntc_es::backend::Backend;
+use ntc_es::config::Simd;
+use ntc_es::error::Result;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const STEPS: Steps = Steps { step: 3, batch: 300, pairs: 3, latent_pairs: 3, full: true };
+
+fn cpu(case: &Case) -> Result<Box<dyn Backend>> {
+    let options = CpuOptions::new(SimdLevel::new(Simd::Auto)?, 1);
+    let Case { geometry, target, weights, state, .. } = case.clone();
+    Ok(Box::new(Cpu::new(options, geometry, target, &weights, case.noise(), state)?))
+}
+
+/// With little memory every step takes several parts: of texels, of pairs.
+fn emulated(case: &Case, scratch: usize) -> Result<Box<dyn Backend>> {
+    let options = CudaOptions { scratch, ..CudaOptions::new(Device::Emulation) };
+    let Case { geometry, target, weights, state, .. } = case.clone();
+    Ok(Box::new(Cuda::new(options, geometry, target, &weights, case.noise(), state)?))
+}
+
+/// Calls `test` for every case on two threads; panics with all that went wrong.
+fn for_cases(test: impl Fn(&Case) -> Result<Vec<String>> + Sync) {
+    let cases = check::cases().unwrap();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(vec![]));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = test(case).unwrap_or_else(|e| vec![format!("{}: {e}", case.name)]);
+                    wrong.lock().unwrap().extend(found);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// This test in a process of its own, with one order.
+fn in_order(test: &str, order: u64) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env("NTC_EMU_ORDER", order.to_string());
+    command.env("NTC_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels"));
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(text.contains("1 passed") && output.status.success(), "order {order}: {}\n{text}", output.status);
+}
+
+#[test]
+fn every_verb_equals_the_cpu_in_index_order() {
+    in_order("verbs", 0);
+}
+
+#[test]
+fn every_verb_equals_the_cpu_in_shuffled_orders() {
+    for order in [1, 2] {
+        in_order("verbs", order);
+    }
+}
+
+#[test]
+fn whole_runs_equal_the_cpu() {
+    in_order("runs", 3);
+}
+
+#[test]
+#[ignore = "started by the tests above, one process an order"]
+fn verbs() {
+    for_cases(|case| {
+        let mut wrong = vec![];
+        let fresh = case.clone();
+        let trained = Case {
+            name: format!("{}, trained", case.name),
+            state: check::trained(case, cpu(case)?.as_mut(), 12)?,
+            ..case.clone()
+        };
+        for (case, scratch) in [(&fresh, 64 << 20), (&trained, 20_000)] {
+            let rows = check::compare(case, STEPS, cpu(case)?.as_mut(), emulated(case, scratch)?.as_mut())?;
+            wrong.extend(rows.iter().filter(|row| !row.equal).map(|row| row.to_string()));
+        }
+        Ok(wrong)
+    });
+}
+
+#[test]
+#[ignore = "started by a test above"]
+fn runs() {
+    for_cases(|case| {
+        let (mut a, mut b) = (cpu(case)?, emulated(case, 64 << 20)?);
+        let a = check::trained(case, a.as_mut(), 10)?;
+        let b = check::trained(case, b.as_mut(), 10)?;
+        Ok(if a == b { vec![] } else { vec![format!("{}: the states after a run differ", case.name)] })
+    });
+}
