@@ -119,6 +119,26 @@ pub enum Command {
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
     },
+    /// Time the steps of a fit on this machine, as a fraction of its measured fma peak
+    Bench {
+        /// Settings of the fit that is timed; its images are made up
+        #[command(flatten)]
+        config: Box<Config>,
+        /// Side of the image in texels, 1 to 8192
+        #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Bench",
+              value_parser = clap::value_parser!(u32).range(1..=8192))]
+        size: u32,
+        /// RGB maps of the material, 1 to 8
+        #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Bench",
+              value_parser = clap::value_parser!(u32).range(1..=8))]
+        maps: u32,
+        /// Only list the instruction levels that this CPU has, widest first [default: off]
+        #[arg(long, help_heading = "Bench")]
+        list_simd: bool,
+        /// CSV in place of a table [default: off]
+        #[arg(long, help_heading = "Bench")]
+        csv: bool,
+    },
     /// Print a completion script
     Completions {
         /// The shell that reads it

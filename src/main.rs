@@ -1,5 +1,6 @@
 //! The program: parse, call, exit code.
 
+use ntc_es::bench;
 use ntc_es::cli::{self, Cli, Command};
 use ntc_es::error::Result;
 use ntc_es::run::{self, Outcome, interrupt, tools};
@@ -28,6 +29,10 @@ fn call(cli: Cli) -> Result<Outcome> {
         Some(Command::Decode { model, out, float }) => tools::decode(&model, &out, float),
         Some(Command::Info { model, json }) => tools::info(&model, json),
         Some(Command::Synth { out, size, seed }) => synth::write_material(&out, size as usize, seed),
+        Some(Command::Bench { list_simd: true, .. }) => bench::print_levels(),
+        Some(Command::Bench { config, size, maps, csv, .. }) => {
+            bench::print_table(&config, size as usize, maps as usize, csv)
+        }
         Some(Command::Completions { shell }) => completions(shell),
     };
     done.map(|()| Outcome::Done)

@@ -1,6 +1,6 @@
 //! The instruction levels: fearless_simd's vectors as [`Lanes`], and the choice of one at run time.
 //!
-//! No arithmetic of its own: [`with_level!`] compiles a generic definition once per level.
+//! No arithmetic of its own: [`crate::with_level`] compiles a generic definition once per level.
 
 use crate::config::Simd as SimdChoice;
 use crate::error::{Error, Result};

@@ -65,7 +65,7 @@ pub fn sum_losses(loss: &Row, n: usize) -> i64 {
     loss.0[..n].iter().map(|&x| x as i64).sum()
 }
 
-/// d[i] = plus[i] - minus[i] as integers.
+/// `d[i] = plus[i] - minus[i]` as integers.
 ///
 /// By way of f64, where every value and difference is exact, and the bits of 1.5 2^52 + d: this form vectorises on every
 /// level, a conversion from f32 to i64 does not.

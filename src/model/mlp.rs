@@ -156,7 +156,7 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// y[o] = start[o] + sum over i of w[o][i] x[i], fused multiply-adds in the order of i; with a slope, y below zero is
+/// `y[o] = start[o] + sum over i of w[o][i] x[i]`, fused multiply-adds in the order of i; with a slope, y below zero is
 /// multiplied by it.
 ///
 /// Counted as 2 x.len() y.len() flops a texel.

@@ -1,7 +1,7 @@
 //! Runs and their folders: from settings to a fitted model on disk, and on from where a run was stopped.
 
 pub mod checkpoint;
-mod clock;
+pub mod clock;
 pub mod folder;
 pub mod inputs;
 pub mod interrupt;
