@@ -2,11 +2,11 @@
 //! blocks and threads. A process has one order (NTC_EMU_ORDER), so the orders are processes that this one starts.
 #![cfg(feature = "emu")]
 
+use ntc_es::backend::Backend;
 use ntc_es::backend::check::{self, Case, Steps};
 use ntc_es::backend::cpu::{Cpu, CpuOptions};
 use ntc_es::backend::cuda::{Cuda, CudaOptions, Device};
 use ntc_es::backend::simd::SimdLevel;
-use ntc_es::backend::Backend;
 use ntc_es::config::Simd;
 use ntc_es::error::Result;
 use std::process::Command;

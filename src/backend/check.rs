@@ -12,7 +12,6 @@ use crate::model::decode::Geometry;
 use crate::model::quant::stored;
 use crate::model::structure::{Parameters, Rng};
 use crate::noise::Noise;
-use crate::train::init;
 use std::fmt;
 
 /// Units in the last place that results may differ by. Zero: the numerics promise equal bits.
@@ -36,21 +35,6 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case in the initial state of a run.
-    pub fn new(
-        name: &str,
-        geometry: Geometry,
-        target: Vec<Vec<f32>>,
-        weights: &[f32],
-        seed: u64,
-        lat_init: f32,
-    ) -> Self {
-        let mut noise = Noise::new(Rng::Hash, seed);
-        let parameters = init::parameters(&geometry.structure, &geometry.network, lat_init, &mut noise);
-        let state = State::new(parameters);
-        Case { name: name.into(), geometry, target, weights: weights.to_vec(), seed, state }
-    }
-
     /// The noise of both backends.
     pub fn noise(&self) -> Noise {
         Noise::new(Rng::Hash, self.seed)
@@ -135,7 +119,7 @@ impl Difference {
             op: op.into(),
             case: case.into(),
             ulp: (!self.other).then_some(self.ulp),
-            equal: !self.other && self.ulp <= TOLERANCE,
+            equal: !self.other && (0..=TOLERANCE).contains(&self.ulp),
         }
     }
 }
@@ -266,18 +250,14 @@ pub struct Watched {
     backend: Box<dyn Backend>,
     other: Box<dyn Backend>,
     every: u32,
-    checked: usize,
+    /// The iteration at work: a search does not say its own.
+    step: u32,
 }
 
 impl Watched {
     /// `backend`'s results, compared with `other`'s every `every` iterations.
     pub fn new(backend: Box<dyn Backend>, other: Box<dyn Backend>, every: usize) -> Self {
-        Watched { backend, other, every: every as u32, checked: 0 }
-    }
-
-    /// Verbs that were compared.
-    pub fn checked(&self) -> usize {
-        self.checked
+        Watched { backend, other, every: every as u32, step: 0 }
     }
 
     fn verb<T>(
@@ -286,6 +266,7 @@ impl Watched {
         verb: impl Fn(&mut dyn Backend) -> Result<T>,
         compare: impl Fn(&mut Difference, &T, &T),
     ) -> Result<T> {
+        self.step = step;
         if !step.is_multiple_of(self.every) {
             return verb(self.backend.as_mut());
         }
@@ -294,7 +275,6 @@ impl Watched {
         let mut difference = Difference::default();
         compare(&mut difference, &a, &b);
         difference.states(&self.backend.state()?, &self.other.state()?);
-        self.checked += 1;
         let row = difference.row(op, &format!("iteration {step}"));
         if row.equal { Ok(a) } else { Err(Error::Difference(format!("--cuda-check-every: {row}"))) }
     }
@@ -320,8 +300,7 @@ impl Backend for Watched {
         self.verb(("latent_es", step.step), |b| b.latent_es(step), |_, _, _| ())
     }
     fn search_selectors(&mut self) -> Result<usize> {
-        // The verb does not know its iteration; a search is cheap to compare whenever it happens.
-        self.verb(("search_selectors", 0), |b| b.search_selectors(), |d, a, b| d.exact(*a, *b))
+        self.verb(("search_selectors", self.step), |b| b.search_selectors(), |d, a, b| d.exact(*a, *b))
     }
     fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
         self.backend.evaluate(parameters, round)

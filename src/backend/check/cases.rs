@@ -1,10 +1,13 @@
 //! The cases of `--cuda-check`: odd sizes, and every filter, position kind, activation, depth and output.
 
 use super::Case;
+use crate::backend::State;
 use crate::config::Config;
 use crate::error::Result;
 use crate::model::decode::Geometry;
-use crate::model::structure::{Structure, TextureInfo};
+use crate::model::quant::{grid_index, grid_value};
+use crate::model::structure::{Parameters, Structure, TextureInfo};
+use crate::noise::hash::{HashNoise, Stream, normal_at};
 use std::path::Path;
 
 /// Name, texels across and down, channels of each texture, settings.
@@ -92,7 +95,36 @@ fn case(number: u64, &(name, (width, height), channels, settings): &Line) -> Res
     let config = Config::from_toml(settings, Path::new(name))?;
     let structure = config.resolve(width, height, textures)?;
     let target = picture(&structure, number);
-    Ok(Case::new(name, Geometry::new(structure)?, target, &config.weights, number + 1, 0.5))
+    let geometry = Geometry::new(structure)?;
+    let seed = number + 1;
+    let state = State::new(start(&geometry, seed));
+    Ok(Case { name: name.into(), geometry, target, weights: config.weights, seed, state })
+}
+
+/// Parameters at which nothing is zero and few units are saturated.
+fn start(geometry: &Geometry, seed: u64) -> Parameters {
+    let key = HashNoise::new(seed).key;
+    let normals = |stream, count: usize, scale: f32| -> Vec<f32> {
+        (0..count).map(|n| scale * normal_at(key, stream, 0, 0, n)).collect()
+    };
+    let structure = &geometry.structure;
+    let mut levels = vec![];
+    for (level, stream) in structure.levels.iter().zip([Stream::InitLatent0, Stream::InitLatent1]) {
+        let mut values = normals(stream, level.values(), 0.5);
+        if level.is_selector() {
+            for (k, z) in values.iter_mut().enumerate() {
+                let bits = level.selector_bits[k % level.channels];
+                *z = grid_value(grid_index(*z, bits), bits);
+            }
+        }
+        levels.push(values);
+    }
+    let mut decoder = normals(Stream::InitDecoder, geometry.network.parameters(), 1.0);
+    for layer in &geometry.network.layers {
+        let scale = (2.0 / layer.inputs as f32).sqrt();
+        decoder[layer.weights..layer.biases + layer.outputs].iter_mut().for_each(|w| *w *= scale);
+    }
+    Parameters { levels, decoder }
 }
 
 /// Planes of a smooth pattern with a little noise in it.

@@ -86,3 +86,40 @@ impl<T: DeviceRepr + ValidAsZeroBits + Copy + Default> Buffer<T> {
         Err(Error::Backend(format!("CUDA: {}: {len} elements do not fit {}", self.what, self.slice.len())))
     }
 }
+
+/// Memory that steps share; grows to what is asked for.
+pub struct Scratch {
+    pub e: [Buffer<f32>; 2],
+    pub decoders: Buffer<f32>,
+    pub texels: Buffer<u32>,
+    pub inputs: Buffer<f32>,
+    pub target: Buffer<f32>,
+    pub wh: Buffer<f32>,
+    pub wv: Buffer<f32>,
+    pub traces: Buffer<f32>,
+    pub d: Buffer<i64>,
+    pub sums: Buffer<u64>,
+    pub count: Buffer<u64>,
+    pub broken: Buffer<u32>,
+}
+
+impl Scratch {
+    /// Nothing yet.
+    pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
+        let floats = |what| Buffer::zeros(stream, what, 0);
+        Ok(Scratch {
+            e: [floats("noise")?, floats("noise")?],
+            decoders: floats("perturbed decoders")?,
+            texels: Buffer::zeros(stream, "a minibatch", 0)?,
+            inputs: floats("a minibatch")?,
+            target: floats("a minibatch")?,
+            wh: floats("a minibatch")?,
+            wv: floats("a minibatch")?,
+            traces: floats("finite differences")?,
+            d: Buffer::zeros(stream, "loss differences", 0)?,
+            sums: Buffer::zeros(stream, "sums", 0)?,
+            count: Buffer::zeros(stream, "sums", 1)?,
+            broken: Buffer::zeros(stream, "sums", 1)?,
+        })
+    }
+}

@@ -6,11 +6,12 @@
 
 mod compile;
 mod launch;
+mod layout;
 mod memory;
 mod probe;
 mod scene;
 
-pub use probe::{Device, gpu_is_there};
+pub use probe::{Device, gpu};
 
 use super::cpu::not_finite;
 use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
@@ -23,8 +24,9 @@ use crate::model::loss::{UNIT, channel_weights};
 use crate::model::structure::{Level, Parameters};
 use crate::noise::Noise;
 use crate::noise::hash::Stream as NoiseStream;
-use launch::{Batch, Draw, Launcher, ROWS, Scene, places};
-use memory::Buffer;
+use launch::{Launcher, ROWS};
+use layout::{Batch, Draw, Scene, places};
+use memory::{Buffer, Scratch};
 use scene::Tables;
 
 /// How the CUDA backend runs; none of it changes a bit of the result.
@@ -50,22 +52,6 @@ struct Group {
     v: Buffer<f32>,
     g: Buffer<f32>,
     count: usize,
-}
-
-/// Memory that steps share; grows to what is asked for.
-struct Scratch {
-    e: [Buffer<f32>; 2],
-    decoders: Buffer<f32>,
-    texels: Buffer<u32>,
-    inputs: Buffer<f32>,
-    target: Buffer<f32>,
-    wh: Buffer<f32>,
-    wv: Buffer<f32>,
-    traces: Buffer<f32>,
-    d: Buffer<i64>,
-    sums: Buffer<u64>,
-    count: Buffer<u64>,
-    broken: Buffer<u32>,
 }
 
 /// State and target on a device.
@@ -125,21 +111,7 @@ impl Cuda {
         let depth: Vec<u32> = structure.textures.iter().map(|t| t.depth).collect();
         let texture_first = Buffer::of(stream, "textures", &first)?;
         let texture_depth = Buffer::of(stream, "textures", &depth)?;
-        let floats = |what| Buffer::zeros(stream, what, 0);
-        let scratch = Scratch {
-            e: [floats("noise")?, floats("noise")?],
-            decoders: floats("perturbed decoders")?,
-            texels: Buffer::zeros(stream, "a minibatch", 0)?,
-            inputs: floats("a minibatch")?,
-            target: floats("a minibatch")?,
-            wh: floats("a minibatch")?,
-            wv: floats("a minibatch")?,
-            traces: floats("finite differences")?,
-            d: Buffer::zeros(stream, "loss differences", 0)?,
-            sums: Buffer::zeros(stream, "sums", 0)?,
-            count: Buffer::zeros(stream, "sums", 1)?,
-            broken: Buffer::zeros(stream, "sums", 1)?,
-        };
+        let scratch = Scratch::new(stream)?;
         let powers = [Adam::new(0), Adam::new(0)];
         let key = hash.key;
         let mut this = Cuda {
@@ -267,12 +239,12 @@ impl Cuda {
     fn latent_pairs(&mut self, step: &LatentEs, noisy: &[usize], (first, pairs): (usize, usize)) -> Result<()> {
         let structure = &self.geometry.structure;
         let draw = self.draw(NoiseStream::LatentEs, step.step);
-        let mut noise = launch::Noise {
+        let mut noise = layout::Noise {
             sigma: step.sigma,
             alternate: u32::from(step.alternate),
             first_pair: first as u32,
             step: step.step,
-            ..launch::Noise::default()
+            ..layout::Noise::default()
         };
         let mut start = 0;
         for (k, level) in structure.levels.iter().enumerate() {

@@ -5,6 +5,7 @@
 //! cudarc keeps what it loads, so one process uses the GPU or the stand-ins.
 
 use crate::error::{Error, Result};
+use cudarc::driver::{CudaFunction, sys};
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
@@ -108,8 +109,13 @@ pub fn find(device: Device) -> Result<Found> {
 }
 
 /// Whether a GPU and everything that it needs can be used, without choosing it for this process.
-pub fn gpu_is_there() -> bool {
-    matches!(driver().and_then(|driver| count_devices(&driver)), Ok(n) if n > 0) && compiler().is_ok()
+///
+/// # Errors
+/// What is missing.
+pub fn gpu() -> Result<()> {
+    let driver = driver()?;
+    count_devices(&driver)?;
+    compiler().map(|_| ())
 }
 
 fn backend(message: impl Into<String>) -> Error {
@@ -268,4 +274,32 @@ fn find_stand_ins() -> Result<Found> {
     let found = Found { parameter_info: parameter_info(&driver), compiler: describe(&compiler)? };
     std::mem::forget((driver, compiler));
     Ok(found)
+}
+
+/// Sizes of a kernel's parameters, as the driver tells them.
+pub fn parameter_sizes(info: ParameterInfo, function: &CudaFunction) -> Vec<usize> {
+    let (mut offset, mut size) = (0, 0);
+    let mut sizes = vec![];
+    // SAFETY: the function is loaded, and both numbers outlive the call; an index behind the last gives an error.
+    while unsafe { info(function.cu_function().cast(), sizes.len(), &mut offset, &mut size) }
+        == sys::CUresult::CUDA_SUCCESS as i32
+    {
+        sizes.push(size);
+    }
+    sizes
+}
+
+/// Refuses arguments whose number or sizes are not those of the kernel's parameters.
+pub fn check_arguments(kernel: &str, sizes: &[usize], arguments: &[(*mut c_void, usize)]) -> Result<()> {
+    if sizes.len() != arguments.len() {
+        let (takes, given) = (sizes.len(), arguments.len());
+        return Err(Error::Backend(format!("CUDA: kernel {kernel} takes {takes} arguments, not {given}")));
+    }
+    for (k, (size, argument)) in sizes.iter().zip(arguments).enumerate() {
+        if *size != argument.1 {
+            let given = argument.1;
+            return Err(Error::Backend(format!("CUDA: kernel {kernel}: argument {k} has {size} bytes, not {given}")));
+        }
+    }
+    Ok(())
 }

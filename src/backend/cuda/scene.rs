@@ -1,6 +1,6 @@
 //! What a decode reads, uploaded once as `Geometry` made it: tap tables, features, deblocking weights, supports, targets.
 
-use super::launch::{Level, Scene, Support};
+use super::layout::{Level, Scene, Support};
 use super::memory::Buffer;
 use crate::error::Result;
 use crate::model::decode::Geometry;
