@@ -28,9 +28,13 @@ fn emulated(case: &Case, scratch: usize) -> Result<Box<dyn Backend>> {
     Ok(Box::new(Cuda::new(options, geometry, target, &weights, case.noise(), state)?))
 }
 
-/// Calls `test` for every case on two threads; panics with all that went wrong.
+/// Calls `test` for every case on two threads; panics with all that went wrong. NTC_TEST_CASES picks the cases whose names
+/// hold that text.
 fn for_cases(test: impl Fn(&Case) -> Result<Vec<String>> + Sync) {
-    let cases = check::cases().unwrap();
+    let picked = std::env::var("NTC_TEST_CASES").unwrap_or_default();
+    let mut cases = check::cases().unwrap();
+    cases.retain(|case| case.name.contains(&picked));
+    assert!(!cases.is_empty(), "no case holds `{picked}`");
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(vec![]));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -46,14 +50,89 @@ fn for_cases(test: impl Fn(&Case) -> Result<Vec<String>> + Sync) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// This test in a process of its own, with one order.
-fn in_order(test: &str, order: u64) {
+/// A test of this file in a process of its own, with an environment; whether it passed, and what it said.
+fn apart(test: &str, environment: &[(&str, &str)]) -> (bool, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]).env("NTC_EMU_ORDER", order.to_string());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).envs(environment.iter().copied());
     command.env("NTC_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels"));
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(text.contains("1 passed") && output.status.success(), "order {order}: {}\n{text}", output.status);
+    (text.contains("1 passed") && output.status.success(), text)
+}
+
+fn in_order(test: &str, order: u64) {
+    let (passed, text) = apart(test, &[("NTC_EMU_ORDER", &order.to_string())]);
+    assert!(passed, "order {order}:\n{text}");
+}
+
+/// Faults planted in a copy of the kernels, and what the emulation says of each.
+#[test]
+fn faults_are_reported() {
+    let faults = [
+        ("compat.cuh", "#pragma once", "#error broken on purpose", "does not compile", "broken on purpose"),
+        ("adam.cu", "pack_decoder", "packed_decoder", "no kernel named pack_decoder", ""),
+        ("adam.cu", "u32 count, float* packed)", "u32 count, float* packed, int more)", "kernel pack_decoder", "4 arg"),
+        (
+            "adam.cu",
+            "const u32* place, u32 count",
+            "const u32* place, u64 count",
+            "pack_decoder: argument 2",
+            "8 bytes",
+        ),
+        ("adam.cu", "    if (i < count) {", "    {", "pack_decoder", "allocation of"),
+        (
+            "evaluate.cu",
+            "    decode_tile(scene, tile, w, outs);\n    for (int k",
+            "    decode_tile(scene, tile, w, outs);\n    if (threadIdx.x == 7) { __syncthreads(); }\n    for (int k",
+            "decode_planes: threads diverge",
+            "",
+        ),
+        (
+            "evaluate.cu",
+            "outs + c * tile.points, px, py);\n        }",
+            "outs + c * tile.points, px, py);\n        }\n        outs[shape::OUTPUTS * tile.points + k] = 1.0f;",
+            "decode_planes: wrote",
+            "shared memory",
+        ),
+        (
+            "evaluate.cu",
+            "        add_to(sums + t, sum);",
+            "        if (threadIdx.x != 5) { add_to(sums + t, sum); }",
+            "evaluate_errors: the shuffle",
+            "lane 5",
+        ),
+        (
+            "adam.cu",
+            "    packed[place[i]] = w[i];",
+            "    packed[place[i]] = w[i + 100000];",
+            "pack_decoder touched byte",
+            "",
+        ),
+    ];
+    for (file, from, to, said, also) in faults {
+        let folder = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels")).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let planted = if name == file { text.replacen(from, to, 1) } else { text.clone() };
+            assert!(name != file || planted != text, "{file} has no `{from}`");
+            std::fs::write(folder.path().join(name), planted).unwrap();
+        }
+        let kernels = folder.path().to_str().unwrap();
+        let (passed, text) = apart("verbs", &[("NTC_KERNELS_DIR", kernels), ("NTC_TEST_CASES", "bilinear")]);
+        assert!(
+            !passed && text.contains(said) && text.contains(also),
+            "{file}, {to}: no `{said}` .. `{also}` in\n{text}"
+        );
+    }
+}
+
+#[test]
+fn too_little_memory_is_said_in_one_line() {
+    let small = [("NTC_EMU_MEMORY", "3000"), ("NTC_TEST_CASES", "bilinear")];
+    let (passed, text) = apart("verbs", &small);
+    assert!(!passed && text.contains("too little device memory"), "{text}");
 }
 
 #[test]

@@ -13,6 +13,9 @@ use std::path::Path;
 /// Name, texels across and down, channels of each texture, settings.
 type Line = (&'static str, (usize, usize), &'static [usize], &'static str);
 
+/// A case whose decoder is all zeros, so that every candidate of the search has the same error.
+const TIES: &str = "selectors, ties";
+
 const CASES: &[Line] = &[
     ("bilinear", (13, 11), &[3], "latent = [5, 4, 4]\nmlp = [8, 8]"),
     ("one texel", (1, 1), &[1], "latent = [1, 1, 1]\nmlp = [1]\npos = 'none'"),
@@ -67,6 +70,7 @@ const CASES: &[Line] = &[
         &[1],
         "latent = [3, 7, 1]\nfilter = 'nearest'\nqat = [8]\nmlp = [3]\npos = 'none'",
     ),
+    (TIES, (10, 8), &[3], "latent = [5, 4, 2]\nfilter = 'nearest'\nqat = [2, 3]\nmlp = [6]\npos = 'uv'"),
     ("wide layers", (11, 6), &[3], "latent = [4, 3, 4]\nmlp = [64, 128]\nact = 'tanh'"),
     ("deep", (9, 8), &[4], "latent = [4, 3, 2]\nmlp = [6, 5, 6, 7, 6, 5, 6, 4]\nleak = 0.1"),
     (
@@ -97,7 +101,10 @@ fn case(number: u64, &(name, (width, height), channels, settings): &Line) -> Res
     let target = picture(&structure, number);
     let geometry = Geometry::new(structure)?;
     let seed = number + 1;
-    let state = State::new(start(&geometry, seed));
+    let mut state = State::new(start(&geometry, seed));
+    if name == TIES {
+        state.parameters.decoder.fill(0.0);
+    }
     Ok(Case { name: name.into(), geometry, target, weights: config.weights, seed, state })
 }
 

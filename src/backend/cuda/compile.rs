@@ -105,7 +105,7 @@ impl Compiler {
             hash.add(part.as_bytes());
         }
         defines.iter().for_each(|define| hash.add(define.as_bytes()));
-        for (name, text) in sources {
+        for (name, text) in sources.iter().filter(|(name, _)| *name == file || name.ends_with(".cuh")) {
             hash.add(name.as_bytes());
             hash.add(text.as_bytes());
         }
