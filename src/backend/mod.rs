@@ -2,7 +2,10 @@
 //!
 //! The trait is coarse: a backend holds all state, and populations, candidate images and noise never cross it.
 
+pub mod check;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod simd;
 
 use crate::error::Result;

@@ -93,13 +93,19 @@ prop_compose! {
         anneals in (an_anneal(0.0), an_anneal(1e-4)),
         iters in 0usize..=1_000_000_000,
         noise in (any::<u64>(), any::<bool>()),
+        cuda in (any::<bool>(), prop_oneof![Just(None), Just(Some(CudaDevice::Emu)), Just(Some(CudaDevice::Gpu(3)))]),
+        cuda_check_every in 0usize..=1_000_000_000,
     ) -> Config {
         let (mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs) = mlp_counts;
         let (mlp_sigma, mlp_lr, mlp_fd_h) = mlp_reals;
         let (mlp_fd, mlp_full, mlp_freeze) = starts;
         let (lr_anneal, sigma_anneal) = anneals;
         let (seed, rng) = if noise.1 { (noise.0 >> 32, Noise::Mt) } else { (noise.0, Noise::Hash) };
+        // The twister runs on the CPU only.
+        let (cuda, cuda_device) = if rng == Noise::Hash { cuda } else { (false, None) };
+        let cuda_check_every = if cuda || cuda_device.is_some() { cuda_check_every } else { 0 };
         Config {
+            cuda, cuda_device, cuda_check_every,
             mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs, mlp_sigma, mlp_lr, mlp_fd_h, mlp_fd, mlp_full, mlp_freeze,
             lat_pairs, lat_sigma, lat2_sigma, lat_lr, lat_init, lat_alt, lr_anneal, sigma_anneal, iters, seed, rng,
             ..Config::default()

@@ -43,6 +43,12 @@ impl Config {
         self.check_deblock()?;
         check_path("--out", &self.out)?;
         self.load.as_deref().map_or(Ok(()), |load| check_path("--load", load))?;
+        if self.rng == Rng::Mt && self.device().is_some() {
+            return refuse("--rng mt: its numbers come in one order; it runs on the CPU only, without --cuda".into());
+        }
+        if self.cuda_check_every > 0 && self.device().is_none() {
+            return refuse("--cuda-check-every: there is nothing to check without --cuda".into());
+        }
         if self.rng == Rng::Mt && self.seed >= 1 << 32 {
             return refuse(format!("--seed {}: --rng mt takes a seed below 4294967296", self.seed));
         }
@@ -62,6 +68,7 @@ impl Config {
         range("--iters", self.iters, 0, MAX_ITERS)?;
         range("--print-every", self.print_every, 1, MAX_ITERS)?;
         range("--save-every", self.save_every, 1, MAX_ITERS)?;
+        range("--cuda-check-every", self.cuda_check_every, 0, MAX_ITERS)?;
         range("--threads", self.threads, 0, 4096)
     }
 

@@ -122,7 +122,7 @@ fn bands(height: usize, rows: usize) -> Vec<(usize, usize)> {
     (0..height).step_by(step).map(|y| (y, (y + step).min(height))).collect()
 }
 
-fn not_finite(what: &str, flag: &str, step: u32) -> Error {
+pub(in crate::backend) fn not_finite(what: &str, flag: &str, step: u32) -> Error {
     Error::State(format!("{what} are no longer finite at iteration {step}; lower {flag} or the sigma of that step"))
 }
 
