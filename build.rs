@@ -1,4 +1,5 @@
-//! Tells the program which commit it was built from: `NTC_COMMIT`, empty where that cannot be known.
+//! Tells the program which commit it was built from: `NTC_COMMIT`, empty where that cannot be known. Under the feature
+//! `emu` it also builds the stand-ins for CUDA's driver and compiler (kernels/host), which the program then carries.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +10,8 @@ fn main() {
     // A package built without its repository may state the commit itself.
     let commit = std::env::var("NTC_COMMIT").ok().or_else(commit_of_repository).unwrap_or_default();
     println!("cargo::rustc-env=NTC_COMMIT={}", commit.lines().next().unwrap_or(""));
+    #[cfg(feature = "emu")]
+    stand_ins::build();
 }
 
 /// The commit of the repository whose top folder this package is, not of one that merely contains it.
@@ -32,4 +35,32 @@ fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
+}
+
+#[cfg(feature = "emu")]
+mod stand_ins {
+    use std::path::{Path, PathBuf};
+
+    /// Builds both libraries; each has the name that cudarc asks for first, so that a loaded one answers.
+    pub fn build() {
+        let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+        let host = Path::new("kernels/host");
+        for file in ["cuda_emu.h", "libcuda.cpp", "libnvrtc.cpp"] {
+            println!("cargo::rerun-if-changed={}", host.join(file).display());
+        }
+        let shim = std::fs::read_to_string(host.join("cuda_emu.h")).expect("kernels/host/cuda_emu.h is readable");
+        let literal = format!("R\"NTC_SHIM({shim})NTC_SHIM\"\n");
+        std::fs::write(out.join("cuda_emu_text.inc"), literal).expect("OUT_DIR is writable");
+        for (source, library) in [("libcuda.cpp", "libcuda.so"), ("libnvrtc.cpp", "libnvrtc.so")] {
+            let built = out.join(library);
+            let mut command =
+                cc::Build::new().cpp(true).std("c++17").opt_level(2).pic(true).get_compiler().to_command();
+            command.args(["-shared", "-Wall", "-Wextra", "-o"]).arg(&built).arg(format!("-Wl,-soname,{library}"));
+            command.arg("-I").arg(&out).arg(host.join(source)).arg("-ldl");
+            let done = command.status().is_ok_and(|status| status.success());
+            assert!(done, "feature emu: a C++17 compiler must build kernels/host/{source}");
+            let name = if library == "libcuda.so" { "NTC_EMU_DRIVER" } else { "NTC_EMU_COMPILER" };
+            println!("cargo::rustc-env={name}={}", built.display());
+        }
+    }
 }

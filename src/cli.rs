@@ -37,6 +37,7 @@ Examples:
   ntc-es m1.png m2.png --qat 2               two maps, block format with 2-bit selectors
   ntc-es m1.png --qat 3,1 --mlp-fd 0.5       selectors of 3 and 1 bits, finite differences from half way on
   ntc-es --resume out                        go on where a killed run stopped
+  ntc-es m1.png --cuda                       the same on a GPU
   ntc-es eval out photo.png                  measure a fitted model
   ntc-es decode out --out pictures           write the pictures that a model stands for
 
@@ -62,6 +63,10 @@ pub struct Cli {
     /// Continue the run in DIR with its own settings and images [default: off]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["images", "load"], help_heading = "Output")]
     pub resume: Option<PathBuf>,
+    /// Compare every step on the GPU with the CPU's and print a table: over a list of cases, or with images for these
+    /// settings [default: off]
+    #[arg(long, conflicts_with_all = ["resume", "load"], help_heading = "Machine")]
+    pub cuda_check: bool,
     /// Kebab-case names of the settings that the user wrote, as against defaults; [`read`] fills it in.
     #[arg(skip)]
     pub given: Vec<String>,

@@ -30,6 +30,9 @@ pub enum Error {
     /// The backend cannot be used here.
     #[error("{0}")]
     Backend(String),
+    /// Two backends gave different results: exit code 3.
+    #[error("{0}")]
+    Difference(String),
 }
 
 impl Error {
@@ -49,10 +52,11 @@ impl Error {
         move |source| Error::Io { path, source }
     }
 
-    /// The process exit code: 2 for a wrong command line, 1 for everything else.
+    /// The process exit code: 2 for a wrong command line, 3 for a difference between backends, 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Config(_) => 2,
+            Error::Difference(_) => 3,
             _ => 1,
         }
     }

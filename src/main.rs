@@ -21,6 +21,7 @@ fn main() -> ExitCode {
 
 fn call(cli: Cli) -> Result<Outcome> {
     let done = match cli.command {
+        None if cli.cuda_check => run::cuda_check::check(&cli.config, &cli.given),
         None => match cli.resume {
             Some(folder) => return run::resume(&folder, &cli.config, &cli.given),
             None => return run::fit(&cli.config, &cli.given),

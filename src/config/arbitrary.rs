@@ -93,13 +93,19 @@ prop_compose! {
         anneals in (an_anneal(0.0), an_anneal(1e-4)),
         iters in 0usize..=1_000_000_000,
         noise in (any::<u64>(), any::<bool>()),
+        cuda in (any::<bool>(), prop_oneof![Just(None), Just(Some(CudaDevice::Emu)), Just(Some(CudaDevice::Gpu(3)))]),
+        cuda_check_every in 0usize..=1_000_000_000,
     ) -> Config {
         let (mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs) = mlp_counts;
         let (mlp_sigma, mlp_lr, mlp_fd_h) = mlp_reals;
         let (mlp_fd, mlp_full, mlp_freeze) = starts;
         let (lr_anneal, sigma_anneal) = anneals;
         let (seed, rng) = if noise.1 { (noise.0 >> 32, Noise::Mt) } else { (noise.0, Noise::Hash) };
+        // The twister runs on the CPU only.
+        let (cuda, cuda_device) = if rng == Noise::Hash { cuda } else { (false, None) };
+        let cuda_check_every = if cuda || cuda_device.is_some() { cuda_check_every } else { 0 };
         Config {
+            cuda, cuda_device, cuda_check_every,
             mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs, mlp_sigma, mlp_lr, mlp_fd_h, mlp_fd, mlp_full, mlp_freeze,
             lat_pairs, lat_sigma, lat2_sigma, lat_lr, lat_init, lat_alt, lr_anneal, sigma_anneal, iters, seed, rng,
             ..Config::default()
@@ -109,8 +115,8 @@ prop_compose! {
 
 /// Valid settings of every kind, every field varied.
 fn any_config() -> impl Strategy<Value = Config> {
-    let depths = (prop::collection::vec(1u32..=8, 0..=4), any::<bool>(), 1usize..=1_000_000_000);
-    (input(), shape(), steps(), depths).prop_map(|(input, shape, steps, (qat, one, qat_every))| {
+    let depths = (prop::collection::vec(1u32..=8, 0..=4), any::<(bool, bool)>(), 1usize..=1_000_000_000);
+    (input(), shape(), steps(), depths).prop_map(|(input, shape, steps, (qat, (one, joint), qat_every))| {
         let mut config = Config {
             latent: shape.latent,
             latent2: shape.latent2,
@@ -148,6 +154,12 @@ fn any_config() -> impl Strategy<Value = Config> {
             if !config.latent.as_ref().is_none_or(fits) {
                 config.qat.truncate(1);
             }
+            let channels = config.latent.as_ref().map_or(config.qat.len(), |l| l[2]);
+            let total: usize = match config.qat[..] {
+                [bits] => bits as usize * channels,
+                _ => config.qat.iter().sum::<u32>() as usize,
+            };
+            config.qat_joint = joint && (1..=8).contains(&total);
         }
         config
     })

@@ -94,6 +94,49 @@ pub enum Simd {
     Scalar,
 }
 
+/// The device that `--cuda-device` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum CudaDevice {
+    /// A GPU by its number.
+    Gpu(usize),
+    /// The emulation on the CPU.
+    Emu,
+}
+
+impl FromStr for CudaDevice {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        match (text, text.parse()) {
+            ("emu", _) => Ok(CudaDevice::Emu),
+            (_, Ok(number)) => Ok(CudaDevice::Gpu(number)),
+            _ => Err(Error::config(format!("--cuda-device {text}: give a GPU's number from 0 on, or emu"))),
+        }
+    }
+}
+
+impl fmt::Display for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CudaDevice::Gpu(number) => write!(f, "{number}"),
+            CudaDevice::Emu => f.write_str("emu"),
+        }
+    }
+}
+
+impl From<CudaDevice> for String {
+    fn from(device: CudaDevice) -> String {
+        device.to_string()
+    }
+}
+
+impl TryFrom<String> for CudaDevice {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
 /// Every setting of a run, in the order of `--help`.
 ///
 /// Lists with a fixed length (`latent`, `latent2`, `lr_anneal`, `sigma_anneal`) have it once [`Config::validate`] has
@@ -240,6 +283,10 @@ pub struct Config {
     /// Iterations from one selector search to the next, 1 or more; the last one always searches
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Selectors")]
     pub qat_every: usize,
+    /// Search all channels of a selector jointly in place of one after the other; their depths add up to 8 at most;
+    /// better and slower [default: off]
+    #[arg(long, help_heading = "Selectors")]
+    pub qat_joint: bool,
 
     /// Iterations, 0 to 1000000000; more is better and slower, 0 only evaluates
     #[arg(long, value_name = "N", default_value_t = 3000, help_heading = "Schedule")]
@@ -283,6 +330,23 @@ pub struct Config {
     /// Instruction set; never changes the result
     #[arg(long, value_enum, default_value_t = Simd::Auto, help_heading = "Machine")]
     pub simd: Simd,
+    /// Run the steps on a GPU; never changes the result [default: off]
+    #[arg(long, help_heading = "Machine")]
+    pub cuda: bool,
+    /// Which GPU, counted from 0, or emu for its emulation on the CPU, in builds that have it; implies --cuda
+    /// [default: 0]
+    #[arg(long, value_name = "N|emu", help_heading = "Machine")]
+    pub cuda_device: Option<CudaDevice>,
+    /// Iterations from one comparison of the GPU's steps with the CPU's to the next; 0 is off
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Machine")]
+    pub cuda_check_every: usize,
+}
+
+impl Config {
+    /// Where `--cuda` and `--cuda-device` send the steps; `None` = the CPU.
+    pub fn device(&self) -> Option<CudaDevice> {
+        self.cuda_device.or(self.cuda.then_some(CudaDevice::Gpu(0)))
+    }
 }
 
 impl Default for Config {

@@ -149,6 +149,7 @@ fn the_hash_follows_the_result() {
         ("lat-alt", json!(true), true),
         ("qat", json!([2]), true),
         ("qat-every", json!(2), true),
+        ("qat-joint", json!(true), true),
         ("iters", json!(10), true),
         ("lr-anneal", json!([0.5, 0.1]), true),
         ("sigma-anneal", json!([0.5, 0.1]), true),
@@ -161,6 +162,9 @@ fn the_hash_follows_the_result() {
         ("quiet", json!(true), false),
         ("threads", json!(1), false),
         ("simd", json!("scalar"), false),
+        ("cuda", json!(true), false),
+        ("cuda-device", json!("emu"), false),
+        ("cuda-check-every", json!(3), false),
     ];
     let named: BTreeSet<_> = others.iter().map(|o| o.0.to_owned()).collect();
     assert_eq!(named, base.table().keys().cloned().collect(), "a setting is missing from the list above");

@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Settings that change where, how fast and how loudly a run works, but never its result.
-const RESULT_KEEPING: [&str; 6] = ["out", "threads", "simd", "print-every", "save-every", "quiet"];
+const RESULT_KEEPING: [&str; 9] =
+    ["out", "threads", "simd", "cuda", "cuda-device", "cuda-check-every", "print-every", "save-every", "quiet"];
 
 impl Config {
     /// All settings as TOML, one key a line, in the order of `--help`. What is unset has no line.

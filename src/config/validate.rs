@@ -4,6 +4,7 @@ use super::Config;
 use super::resolve::MAX_TEXELS;
 use crate::error::{Error, Result};
 use crate::model::position::PositionSpec;
+use crate::model::quant::MOST_JOINT_BITS;
 use crate::model::structure::{Filter, Rng};
 use std::fmt::Display;
 use std::path::Path;
@@ -42,6 +43,12 @@ impl Config {
         self.check_deblock()?;
         check_path("--out", &self.out)?;
         self.load.as_deref().map_or(Ok(()), |load| check_path("--load", load))?;
+        if self.rng == Rng::Mt && self.device().is_some() {
+            return refuse("--rng mt: its numbers come in one order; it runs on the CPU only, without --cuda".into());
+        }
+        if self.cuda_check_every > 0 && self.device().is_none() {
+            return refuse("--cuda-check-every: there is nothing to check without --cuda".into());
+        }
         if self.rng == Rng::Mt && self.seed >= 1 << 32 {
             return refuse(format!("--seed {}: --rng mt takes a seed below 4294967296", self.seed));
         }
@@ -61,6 +68,7 @@ impl Config {
         range("--iters", self.iters, 0, MAX_ITERS)?;
         range("--print-every", self.print_every, 1, MAX_ITERS)?;
         range("--save-every", self.save_every, 1, MAX_ITERS)?;
+        range("--cuda-check-every", self.cuda_check_every, 0, MAX_ITERS)?;
         range("--threads", self.threads, 0, 4096)
     }
 
@@ -123,7 +131,8 @@ impl Config {
     fn check_selectors(&self) -> Result<()> {
         let depths = self.qat.len();
         if depths == 0 {
-            return Ok(());
+            let lonely = "--qat-joint: there are no selectors to search; add --qat BITS".to_owned();
+            return if self.qat_joint { refuse(lonely) } else { Ok(()) };
         }
         for &bits in &self.qat {
             range("--qat", bits, 1, 8)?;
@@ -143,6 +152,12 @@ impl Config {
                 "--qat: selectors need a nearest level 0, and it is bilinear; add --filter nearest or nearest,bilinear"
                     .into(),
             );
+        }
+        let total = if depths == 1 { self.qat[0] as usize * channels } else { self.qat.iter().sum::<u32>() as usize };
+        if self.qat_joint && total > MOST_JOINT_BITS as usize {
+            return refuse(format!(
+                "--qat-joint: the depths of --qat add up to {total} bits; {MOST_JOINT_BITS} is the most, or leave it away"
+            ));
         }
         Ok(())
     }

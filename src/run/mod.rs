@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod clock;
+pub mod cuda_check;
 pub mod folder;
 pub mod inputs;
 pub mod interrupt;
@@ -16,10 +17,11 @@ pub mod tools;
 
 pub use model_file::{Model, load_model};
 
+use crate::backend::check::Watched;
 use crate::backend::cpu::{Cpu, CpuOptions};
 use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, State};
-use crate::config::Config;
+use crate::config::{Config, CudaDevice};
 use crate::error::{Error, Result};
 use crate::eval;
 use crate::model::decode::Geometry;
@@ -50,7 +52,7 @@ pub enum Outcome {
 }
 
 /// Settings that --resume takes from the command line: they change nothing of the result.
-const FREE_ON_RESUME: [&str; 3] = ["threads", "simd", "quiet"];
+const FREE_ON_RESUME: [&str; 6] = ["threads", "simd", "quiet", "cuda", "cuda-device", "cuda-check-every"];
 
 /// One line to the user on stderr. A reader that went away is no reason to stop.
 fn say(line: &str) {
@@ -91,7 +93,7 @@ pub fn fit(config: &Config, given: &[String]) -> Result<Outcome> {
 }
 
 /// Continues the run in `path` to the same bits as a run that was never stopped. Of `overrides`, those settings count
-/// that `given` names: threads, simd and quiet.
+/// that `given` names: those of the machine, and quiet.
 ///
 /// # Errors
 /// As [`fit`]; a folder that holds no run; a damaged checkpoint; images that are missing or changed.
@@ -116,6 +118,11 @@ pub fn resume(path: &Path, overrides: &Config, given: &[String]) -> Result<Outco
     config.threads = if written("threads") { overrides.threads } else { config.threads };
     config.simd = if written("simd") { overrides.simd } else { config.simd };
     config.quiet |= overrides.quiet;
+    if written("cuda") || written("cuda-device") || written("cuda-check-every") {
+        (config.cuda, config.cuda_device) = (overrides.cuda, overrides.cuda_device);
+        config.cuda_check_every = overrides.cuda_check_every;
+        config.validate()?;
+    }
 
     let inputs = Inputs::read(&path.join(INPUTS))?;
     let material = inputs.load_again(&config, path)?;
@@ -216,12 +223,34 @@ impl Job {
         self.train(folder, backend, log, progress, Clock::start(spent))
     }
 
-    fn backend(&self, noise: Noise, state: State) -> Result<Cpu> {
-        let options = CpuOptions::new(SimdLevel::new(self.config.simd)?, self.config.threads);
-        Cpu::new(options, self.geometry.clone(), self.target.planes.clone(), &self.config.weights, noise, state)
+    fn backend(&self, noise: Noise, state: State) -> Result<Box<dyn Backend>> {
+        let Some(device) = self.config.device() else { return self.cpu(noise, state) };
+        let cuda = self.cuda(device, noise.clone(), state.clone())?;
+        match self.config.cuda_check_every {
+            0 => Ok(cuda),
+            every => Ok(Box::new(Watched::new(cuda, self.cpu(noise, state)?, every))),
+        }
     }
 
-    fn train(&self, folder: &Folder, mut backend: Cpu, log: Log, from: Progress, clock: Clock) -> Result<Outcome> {
+    fn cpu(&self, noise: Noise, state: State) -> Result<Box<dyn Backend>> {
+        let options = CpuOptions::new(SimdLevel::new(self.config.simd)?, self.config.threads);
+        let (geometry, target) = (self.geometry.clone(), self.target.planes.clone());
+        Ok(Box::new(Cpu::new(options, geometry, target, &self.config.weights, noise, state)?))
+    }
+
+    fn cuda(&self, device: CudaDevice, noise: Noise, state: State) -> Result<Box<dyn Backend>> {
+        let (geometry, target) = (self.geometry.clone(), self.target.planes.clone());
+        cuda_check::cuda(device, geometry, target, &self.config.weights, noise, state)
+    }
+
+    fn train(
+        &self,
+        folder: &Folder,
+        mut backend: Box<dyn Backend>,
+        log: Log,
+        from: Progress,
+        clock: Clock,
+    ) -> Result<Outcome> {
         let structure = &self.geometry.structure;
         let mut recorder = Recorder {
             folder,
@@ -233,14 +262,14 @@ impl Job {
             shown: Shown::new(&self.config, from.iteration),
             last: None,
         };
-        let progress = train(&self.config, structure, &mut backend, &mut recorder, from)?;
+        let progress = train(&self.config, structure, backend.as_mut(), &mut recorder, from)?;
         let Recorder { last, shown, .. } = recorder;
         drop(shown);
         let report = match last {
             Some(report) => report,
-            None => measure(&self.config, structure, &mut backend, &progress, None)?,
+            None => measure(&self.config, structure, backend.as_mut(), &progress, None)?,
         };
-        let summary = self.final_pictures(folder, &mut backend, &report)?;
+        let summary = self.final_pictures(folder, backend.as_mut(), &report)?;
         let summary = summary.of_run(&self.config, &progress, clock.spent());
         summary.write(&folder.file(SUMMARY))?;
         print(&summary.table())?;
@@ -253,7 +282,7 @@ impl Job {
     }
 
     /// Writes the pictures as `decode` does, and measures those.
-    fn final_pictures(&self, folder: &Folder, backend: &mut Cpu, report: &Report) -> Result<Summary> {
+    fn final_pictures(&self, folder: &Folder, backend: &mut dyn Backend, report: &Report) -> Result<Summary> {
         let structure = &self.geometry.structure;
         let parameters = backend.state()?.parameters;
         let (as_stored, _) = stored(structure, &parameters);

@@ -6,6 +6,7 @@
 mod decoder_es;
 mod decoder_fd;
 mod evaluate;
+mod host;
 mod latent_es;
 mod problems;
 mod reference;
@@ -78,7 +79,7 @@ macro_rules! suite {
             decoder_fd { steps_equal_the_reference, the_structured_estimate_is_as_good_as_the_naive_one }
             latent_es { steps_equal_the_reference, a_level_that_no_pair_hits_keeps_still }
             selector_search {
-                searches_equal_brute_force, a_search_never_raises_the_loss, ties_keep_the_current_value
+                searches_equal_brute_force, a_joint_search_is_never_worse, a_search_never_raises_the_loss, ties_keep_the_current_value
             }
             runs {
                 runs_equal_the_reference, a_state_goes_on_elsewhere, states_that_are_no_longer_finite_are_errors
@@ -114,3 +115,35 @@ fn at_level(simd: Simd) -> Option<impl Fn(&Problem) -> Box<dyn Backend>> {
 suite!(cpu_scalar, crate::at_level(ntc_es::config::Simd::Scalar));
 suite!(cpu_avx2, crate::at_level(ntc_es::config::Simd::Avx2));
 suite!(cpu_avx512, crate::at_level(ntc_es::config::Simd::Avx512));
+
+/// The CUDA backend on the emulation; `tests/cuda.rs` runs it in other orders. Problems with the Mersenne twister, which it
+/// refuses, run on the CPU.
+#[cfg(feature = "emu")]
+fn emulated() -> Option<impl Fn(&Problem) -> Box<dyn Backend>> {
+    use ntc_es::backend::cuda::{Cuda, CudaOptions, Device};
+    Some(|problem: &Problem| -> Box<dyn Backend> {
+        if problem.rng == ntc_es::model::structure::Rng::Mt {
+            println!("skipped: {}: the twister runs on the CPU only", problem.name);
+            return cpu(problem, CpuOptions::new(SimdLevel::all()[0], 1));
+        }
+        let Problem { target, weights, state, .. } = problem.clone();
+        let options = CudaOptions::new(Device::Emulation);
+        let cuda = Cuda::new(options, problem.geometry(), target, &weights, problem.noise(), state);
+        Box::new(cuda.unwrap_or_else(|e| panic!("{}: {e}", problem.name)))
+    })
+}
+
+// Without the tests of unbiasedness: they need thousands of steps, and what they test is the estimate, which is the same.
+#[cfg(feature = "emu")]
+suite! {
+    cuda_emu, crate::emulated();
+    evaluate {
+        decodes_equal_the_reference, errors_equal_the_reference, decodes_worked_by_hand,
+        a_constant_grid_decodes_to_a_constant
+    }
+    decoder_es { steps_equal_the_reference }
+    decoder_fd { steps_equal_the_reference }
+    latent_es { steps_equal_the_reference, a_level_that_no_pair_hits_keeps_still }
+    selector_search { searches_equal_brute_force, a_search_never_raises_the_loss, ties_keep_the_current_value }
+    runs { runs_equal_the_reference, a_state_goes_on_elsewhere, states_that_are_no_longer_finite_are_errors }
+}

@@ -122,7 +122,7 @@ fn bands(height: usize, rows: usize) -> Vec<(usize, usize)> {
     (0..height).step_by(step).map(|y| (y, (y + step).min(height))).collect()
 }
 
-fn not_finite(what: &str, flag: &str, step: u32) -> Error {
+pub(in crate::backend) fn not_finite(what: &str, flag: &str, step: u32) -> Error {
     Error::State(format!("{what} are no longer finite at iteration {step}; lower {flag} or the sigma of that step"))
 }
 
@@ -290,7 +290,7 @@ impl Backend for Cpu {
         self.step_latents(step, &noisy, &gradient)
     }
 
-    fn search_selectors(&mut self) -> Result<usize> {
+    fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let level = self.options.level;
         let packed = self.packed(&self.state.parameters.decoder);
         let shape = &self.geometry.structure.levels[0];
@@ -300,6 +300,7 @@ impl Backend for Cpu {
             levels: &self.state.parameters.levels,
             weights: &self.weights,
             target: &self.target,
+            joint,
         };
         let geometry = &self.geometry;
         let changed = self.pool.install(|| {

@@ -1,0 +1,346 @@
+//! Two backends compared verb by verb: what `--cuda-check` prints.
+//!
+//! Both start every verb from the same state, so that one fault does not show in everything behind it.
+
+mod cases;
+
+pub use cases::cases;
+
+use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
+use crate::error::{Error, Result};
+use crate::model::decode::Geometry;
+use crate::model::quant::stored;
+use crate::model::structure::{Parameters, Rng};
+use crate::noise::Noise;
+use std::fmt;
+
+/// Units in the last place that results may differ by. Zero: the numerics promise equal bits.
+pub const TOLERANCE: u64 = 0;
+
+/// What two backends are compared on.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// For the table.
+    pub name: String,
+    /// The model.
+    pub geometry: Geometry,
+    /// One plane an output over the padded extent.
+    pub target: Vec<Vec<f32>>,
+    /// Relative texture weights; empty = all 1.
+    pub weights: Vec<f32>,
+    /// Seed of the noise.
+    pub seed: u64,
+    /// Where both start.
+    pub state: State,
+}
+
+impl Case {
+    /// The noise of both backends.
+    pub fn noise(&self) -> Noise {
+        Noise::new(Rng::Hash, self.seed)
+    }
+}
+
+/// Makes a backend in a case's state.
+pub type Make<'a> = &'a dyn Fn(&Case) -> Result<Box<dyn Backend>>;
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The verb, and what it was asked.
+    pub op: String,
+    /// The case's name.
+    pub case: String,
+    /// Largest difference in units in the last place; `None` where it has no measure (lengths, integers).
+    pub ulp: Option<u64>,
+    /// Whether it is within [`TOLERANCE`].
+    pub equal: bool,
+}
+
+impl Row {
+    /// The table's head.
+    pub const HEAD: &'static str = "op                      case                          ulp  tolerance  verdict";
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ulp = self.ulp.map_or("-".into(), |ulp| ulp.to_string());
+        let verdict = if self.equal { "equal" } else { "DIFFERENT" };
+        write!(f, "{:<22}  {:<24}  {ulp:>9}  {TOLERANCE:>9}  {verdict}", self.op, self.case)
+    }
+}
+
+/// The largest difference found so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Difference {
+    ulp: u64,
+    other: bool,
+}
+
+/// An order of floats in which neighbours differ by 1; NaNs are told apart by their bits.
+fn place(x: f32) -> i64 {
+    let bits = i64::from(x.to_bits() & 0x7fff_ffff);
+    if x.is_sign_negative() { -1 - bits } else { bits }
+}
+
+impl Difference {
+    fn values(&mut self, a: &[f32], b: &[f32]) {
+        self.other |= a.len() != b.len();
+        let most = a.iter().zip(b).map(|(&a, &b)| place(a).abs_diff(place(b))).max();
+        self.ulp = self.ulp.max(most.unwrap_or(0));
+    }
+
+    fn exact<T: PartialEq>(&mut self, a: T, b: T) {
+        self.other |= a != b;
+    }
+
+    fn numbers(&mut self, a: &[f64], b: &[f64]) {
+        self.other |= a.iter().map(|x| x.to_bits()).ne(b.iter().map(|x| x.to_bits()));
+    }
+
+    fn reports(&mut self, a: DecoderReport, b: DecoderReport) {
+        self.numbers(&[a.loss, a.statistic], &[b.loss, b.statistic]);
+    }
+
+    fn states(&mut self, a: &State, b: &State) {
+        for (a, b) in a.parameters.levels.iter().zip(&b.parameters.levels) {
+            self.values(a, b);
+        }
+        self.values(&a.parameters.decoder, &b.parameters.decoder);
+        for (a, b) in [(&a.adam_decoder, &b.adam_decoder), (&a.adam_latents, &b.adam_latents)] {
+            self.values(&a.m, &b.m);
+            self.values(&a.v, &b.v);
+            self.numbers(&[a.power1, a.power2], &[b.power1, b.power2]);
+        }
+    }
+
+    fn row(self, op: &str, case: &str) -> Row {
+        Row {
+            op: op.into(),
+            case: case.into(),
+            ulp: (!self.other).then_some(self.ulp),
+            equal: !self.other && (0..=TOLERANCE).contains(&self.ulp),
+        }
+    }
+}
+
+/// The sizes of steps that a check asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// Iteration, the noise's step counter.
+    pub step: u32,
+    /// Texels of a minibatch.
+    pub batch: usize,
+    /// Pairs of the decoder step.
+    pub pairs: usize,
+    /// Pairs of the latent step.
+    pub latent_pairs: usize,
+    /// Whether decoder steps over every texel are compared too.
+    pub full: bool,
+}
+
+/// Compares every verb on one case; both backends are in the case's state.
+///
+/// # Errors
+/// A backend that failed.
+pub fn compare(case: &Case, steps: Steps, one: &mut dyn Backend, other: &mut dyn Backend) -> Result<Vec<Row>> {
+    let mut both = Both { case, one, other, rows: vec![] };
+    let (as_stored, _) = stored(&case.geometry.structure, &case.state.parameters);
+    both.evaluate("evaluate", None, false)?;
+    both.evaluate("evaluate rounded", None, true)?;
+    both.evaluate("evaluate stored", Some(&as_stored), true)?;
+    both.decode("decode", None)?;
+    both.decode("decode stored", Some(&as_stored))?;
+    let batches: &[(&str, Option<usize>)] = &[("batch", Some(steps.batch)), ("all texels", None)];
+    for &(name, batch) in &batches[..1 + usize::from(steps.full)] {
+        let (step, rate) = (steps.step, 0.005);
+        let es = DecoderEs { step, pairs: steps.pairs, sigma: 0.02, rate, batch };
+        both.decoder(&format!("decoder_es {name}"), |b| b.decoder_es(&es))?;
+        let fd = DecoderFd { step, h: 1e-3, rate, batch };
+        both.decoder(&format!("decoder_fd {name}"), |b| b.decoder_fd(&fd))?;
+    }
+    for alternate in [false, true] {
+        let pairs = steps.latent_pairs;
+        let es = LatentEs { step: steps.step, pairs, sigma: [0.05, 0.03], rate: 0.02, alternate };
+        both.step(if alternate { "latent_es alternate" } else { "latent_es" }, |b| b.latent_es(&es))?;
+    }
+    if case.geometry.structure.levels[0].is_selector() {
+        both.step("search_selectors", |b| b.search_selectors())?;
+    }
+    both.step("reset_decoder_adam", |b| b.reset_decoder_adam())?;
+    Ok(both.rows)
+}
+
+/// Two backends at work on one case.
+struct Both<'a> {
+    case: &'a Case,
+    one: &'a mut dyn Backend,
+    other: &'a mut dyn Backend,
+    rows: Vec<Row>,
+}
+
+impl Both<'_> {
+    fn restart(&mut self) -> Result<()> {
+        self.one.set_state(self.case.state.clone())?;
+        self.other.set_state(self.case.state.clone())
+    }
+
+    fn push(&mut self, op: &str, difference: Difference) {
+        self.rows.push(difference.row(op, &self.case.name));
+    }
+
+    fn states(&mut self, difference: &mut Difference) -> Result<()> {
+        difference.states(&self.one.state()?, &self.other.state()?);
+        Ok(())
+    }
+
+    fn evaluate(&mut self, op: &str, parameters: Option<&Parameters>, round: bool) -> Result<()> {
+        let mut difference = Difference::default();
+        difference.numbers(&self.one.evaluate(parameters, round)?, &self.other.evaluate(parameters, round)?);
+        self.push(op, difference);
+        Ok(())
+    }
+
+    fn decode(&mut self, op: &str, parameters: Option<&Parameters>) -> Result<()> {
+        let mut difference = Difference::default();
+        for (a, b) in self.one.decode(parameters)?.iter().zip(&self.other.decode(parameters)?) {
+            difference.values(a, b);
+        }
+        self.push(op, difference);
+        Ok(())
+    }
+
+    fn decoder(&mut self, op: &str, verb: impl Fn(&mut dyn Backend) -> Result<DecoderReport>) -> Result<()> {
+        self.restart()?;
+        let mut difference = Difference::default();
+        difference.reports(verb(self.one)?, verb(self.other)?);
+        self.states(&mut difference)?;
+        self.push(op, difference);
+        Ok(())
+    }
+
+    fn step<T: PartialEq>(&mut self, op: &str, verb: impl Fn(&mut dyn Backend) -> Result<T>) -> Result<()> {
+        self.restart()?;
+        let mut difference = Difference::default();
+        difference.exact(verb(self.one)?, verb(self.other)?);
+        self.states(&mut difference)?;
+        self.push(op, difference);
+        Ok(())
+    }
+}
+
+/// `iterations` of training on one backend: a state in which differences of losses nearly cancel.
+///
+/// # Errors
+/// A backend that failed.
+pub fn trained(case: &Case, backend: &mut dyn Backend, iterations: u32) -> Result<State> {
+    backend.set_state(case.state.clone())?;
+    for step in 1..=iterations {
+        backend.decoder_es(&DecoderEs { step, pairs: 8, sigma: 0.02, rate: 0.01, batch: Some(256) })?;
+        backend.latent_es(&LatentEs { step, pairs: 4, sigma: [0.05; 2], rate: 0.02, alternate: false })?;
+        if case.geometry.structure.levels[0].is_selector() {
+            backend.search_selectors()?;
+        }
+    }
+    backend.state()
+}
+
+/// A backend that another one looks over: every step of every `every`-th iteration runs on both, from the same state.
+pub struct Watched {
+    backend: Box<dyn Backend>,
+    other: Box<dyn Backend>,
+    every: u32,
+    /// The iteration at work: a search does not say its own.
+    step: u32,
+}
+
+impl Watched {
+    /// `backend`'s results, compared with `other`'s every `every` iterations.
+    pub fn new(backend: Box<dyn Backend>, other: Box<dyn Backend>, every: usize) -> Self {
+        Watched { backend, other, every: every as u32, step: 0 }
+    }
+
+    fn verb<T>(
+        &mut self,
+        (op, step): (&str, u32),
+        verb: impl Fn(&mut dyn Backend) -> Result<T>,
+        compare: impl Fn(&mut Difference, &T, &T),
+    ) -> Result<T> {
+        self.step = step;
+        if !step.is_multiple_of(self.every) {
+            return verb(self.backend.as_mut());
+        }
+        self.other.set_state(self.backend.state()?)?;
+        let (a, b) = (verb(self.backend.as_mut())?, verb(self.other.as_mut())?);
+        let mut difference = Difference::default();
+        compare(&mut difference, &a, &b);
+        difference.states(&self.backend.state()?, &self.other.state()?);
+        let row = difference.row(op, &format!("iteration {step}"));
+        if row.equal { Ok(a) } else { Err(Error::Difference(format!("--cuda-check-every: {row}"))) }
+    }
+}
+
+impl Backend for Watched {
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+    fn device(&self) -> String {
+        self.backend.device()
+    }
+    fn decoder_es(&mut self, step: &DecoderEs) -> Result<DecoderReport> {
+        self.verb(("decoder_es", step.step), |b| b.decoder_es(step), |d, a, b| d.reports(*a, *b))
+    }
+    fn decoder_fd(&mut self, step: &DecoderFd) -> Result<DecoderReport> {
+        self.verb(("decoder_fd", step.step), |b| b.decoder_fd(step), |d, a, b| d.reports(*a, *b))
+    }
+    fn reset_decoder_adam(&mut self) -> Result<()> {
+        self.backend.reset_decoder_adam()
+    }
+    fn latent_es(&mut self, step: &LatentEs) -> Result<()> {
+        self.verb(("latent_es", step.step), |b| b.latent_es(step), |_, _, _| ())
+    }
+    fn search_selectors(&mut self) -> Result<usize> {
+        self.verb(("search_selectors", self.step), |b| b.search_selectors(), |d, a, b| d.exact(*a, *b))
+    }
+    fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
+        self.backend.evaluate(parameters, round)
+    }
+    fn decode(&mut self, parameters: Option<&Parameters>) -> Result<Vec<Vec<f32>>> {
+        self.backend.decode(parameters)
+    }
+    fn state(&self) -> Result<State> {
+        self.backend.state()
+    }
+    fn set_state(&mut self, state: State) -> Result<()> {
+        self.backend.set_state(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_floats_are_one_apart() {
+        for (a, b, ulp) in [
+            (1.0, 1.0, 0),
+            (1.0, 1.0 + f32::EPSILON, 1),
+            (0.0, -0.0, 1),
+            (f32::MIN_POSITIVE, -f32::MIN_POSITIVE, 0x0100_0001),
+        ] {
+            let mut difference = Difference::default();
+            difference.values(&[a], &[b]);
+            assert_eq!(difference.ulp, ulp, "{a:e} {b:e}");
+        }
+    }
+
+    #[test]
+    fn different_lengths_and_numbers_are_differences() {
+        let mut difference = Difference::default();
+        difference.values(&[1.0], &[1.0, 2.0]);
+        assert!(!difference.row("a", "b").equal);
+        let mut difference = Difference::default();
+        difference.numbers(&[1.0], &[1.0 + f64::EPSILON]);
+        assert!(!difference.row("a", "b").equal);
+    }
+}

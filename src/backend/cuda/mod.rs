@@ -1,0 +1,476 @@
+//! The CUDA backend: everything of a run resident on a device, noise made there, host round trips only for a step's report
+//! and for whether the state is still finite.
+//!
+//! The kernels restate the definitions of `model`, `noise` and `estimate` operation by operation (kernels/README.md), so the
+//! bits are those of the CPU backend. Only this folder has `unsafe` code.
+
+mod compile;
+mod launch;
+mod layout;
+mod memory;
+mod probe;
+mod scene;
+
+pub use probe::{Device, gpu};
+
+use super::cpu::not_finite;
+use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
+use crate::error::{Error, Result};
+use crate::estimate::adam::Adam;
+use crate::estimate::{decoder_es, latent_es};
+use crate::model::decode::Geometry;
+use crate::model::latent::cell_of;
+use crate::model::loss::{UNIT, channel_weights};
+use crate::model::structure::{Level, Parameters};
+use crate::noise::Noise;
+use crate::noise::hash::Stream as NoiseStream;
+use launch::{Launcher, ROWS};
+use layout::{Batch, Draw, Scene, places};
+use memory::{Buffer, Scratch};
+use scene::Tables;
+
+/// How the CUDA backend runs; none of it changes a bit of the result.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaOptions {
+    /// Where.
+    pub device: Device,
+    /// Bytes for what a step holds in between: gathered texels, traces, noise. More is fewer, larger launches.
+    pub scratch: usize,
+}
+
+impl CudaOptions {
+    /// `device` with half a gigabyte for steps.
+    pub fn new(device: Device) -> Self {
+        CudaOptions { device, scratch: 512 << 20 }
+    }
+}
+
+/// A group of parameters on the device: values and Adam's moments.
+struct Group {
+    w: Buffer<f32>,
+    m: Buffer<f32>,
+    v: Buffer<f32>,
+    g: Buffer<f32>,
+    count: usize,
+}
+
+/// State and target on a device.
+pub struct Cuda {
+    options: CudaOptions,
+    launcher: Launcher,
+    geometry: Geometry,
+    tables: Tables,
+    key: [u32; 2],
+    levels: Vec<Group>,
+    decoder: Group,
+    place: Buffer<u32>,
+    packed: Buffer<f32>,
+    bits: Buffer<u32>,
+    texture_first: Buffer<u32>,
+    texture_depth: Buffer<u32>,
+    scratch: Scratch,
+    /// beta^t of both optimisers; the moments here stay empty.
+    powers: [Adam; 2],
+}
+
+impl Cuda {
+    /// A backend for `geometry` with `target` planes, relative texture weights (empty = all 1) and an initial state.
+    ///
+    /// # Errors
+    /// No usable device, driver or compiler; too little memory; noise that runs on the CPU only.
+    pub fn new(
+        options: CudaOptions,
+        geometry: Geometry,
+        target: Vec<Vec<f32>>,
+        texture_weights: &[f32],
+        noise: Noise,
+        state: State,
+    ) -> Result<Self> {
+        let Noise::Hash(hash) = noise else {
+            return Err(Error::config(
+                "--rng mt: its numbers come in one order; it runs on the CPU only, without --cuda",
+            ));
+        };
+        let launcher = Launcher::new(options.device, &geometry)?;
+        let stream = &launcher.stream.clone();
+        let weights = channel_weights(&geometry.structure.textures, texture_weights);
+        let tables = Tables::new(stream, &geometry, &target, &weights)?;
+        drop(target);
+        let group = |what, count| -> Result<Group> {
+            let zeros = || Buffer::zeros(stream, what, count);
+            Ok(Group { w: zeros()?, m: zeros()?, v: zeros()?, g: zeros()?, count })
+        };
+        let structure = &geometry.structure;
+        let levels = structure.levels.iter().map(|l| group("latents", l.values())).collect::<Result<_>>()?;
+        let decoder = group("the decoder", geometry.network.parameters())?;
+        let place = Buffer::of(stream, "the decoder", &places(&geometry.network))?;
+        let packed = Buffer::zeros(stream, "the decoder", launcher.shape.packed)?;
+        let bits = Buffer::of(stream, "selector depths", &structure.levels[0].selector_bits)?;
+        let mut first = vec![0];
+        structure.textures.iter().for_each(|t| first.push(first[first.len() - 1] + t.channels as u32));
+        let depth: Vec<u32> = structure.textures.iter().map(|t| t.depth).collect();
+        let texture_first = Buffer::of(stream, "textures", &first)?;
+        let texture_depth = Buffer::of(stream, "textures", &depth)?;
+        let scratch = Scratch::new(stream)?;
+        let powers = [Adam::new(0), Adam::new(0)];
+        let key = hash.key;
+        let mut this = Cuda {
+            options,
+            launcher,
+            geometry,
+            tables,
+            key,
+            levels,
+            decoder,
+            place,
+            packed,
+            bits,
+            texture_first,
+            texture_depth,
+            scratch,
+            powers,
+        };
+        this.set_state(state)?;
+        Ok(this)
+    }
+
+    fn scene(&self) -> Scene {
+        let mut scene = self.tables.scene(&[]);
+        for (level, group) in scene.level.iter_mut().zip(&self.levels) {
+            level.values = group.w.address();
+        }
+        scene
+    }
+
+    fn draw(&self, stream: NoiseStream, step: u32) -> Draw {
+        Draw { key: self.key, stream, step }
+    }
+
+    fn pack(&self) -> Result<()> {
+        self.launcher.pack_decoder(&self.decoder.w, &self.place, self.decoder.count, &self.packed)
+    }
+
+    /// Draws a minibatch, or takes all texels; returns their number and the address of the list (0 = all).
+    fn draw_texels(&mut self, step: u32, batch: Option<usize>) -> Result<(usize, u64)> {
+        let all = self.geometry.structure.texels();
+        let Some(count) = batch else { return Ok((all, 0)) };
+        self.scratch.texels.reserve(count)?;
+        self.launcher.fill_indices(self.draw(NoiseStream::Batch, step), &self.scratch.texels, count, all)?;
+        Ok((count, self.scratch.texels.address()))
+    }
+
+    /// Room for `count` texels of a minibatch, or fewer where they would not fit the scratch memory; `rows` floats are
+    /// held for each point of a texel besides its inputs.
+    fn batch(&mut self, count: usize, rows: usize) -> Result<Batch> {
+        let shape = &self.launcher.shape;
+        let (points, inputs, outputs) = (self.launcher.points(), shape.inputs, shape.outputs);
+        let floats = points * (inputs + rows) + outputs + 2;
+        let stride = (self.options.scratch / 4 / floats).clamp(1, count.max(1));
+        let scratch = &mut self.scratch;
+        scratch.inputs.reserve(points * inputs * stride)?;
+        scratch.target.reserve(outputs * stride)?;
+        scratch.wh.reserve(stride)?;
+        scratch.wv.reserve(stride)?;
+        scratch.traces.reserve(points * rows * stride)?;
+        Ok(Batch {
+            inputs: scratch.inputs.address(),
+            target: scratch.target.address(),
+            wh: scratch.wh.address(),
+            wv: scratch.wv.address(),
+            count: 0,
+            stride: stride as u32,
+        })
+    }
+
+    /// Gathers the part of a minibatch from texel `first` on.
+    fn gather(
+        &self,
+        file: &'static str,
+        scene: &Scene,
+        list: u64,
+        first: usize,
+        count: usize,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        batch.count = (count - first).min(batch.stride as usize) as u32;
+        let texels = if list == 0 { 0 } else { list + (first * size_of::<u32>()) as u64 };
+        self.launcher.gather_batch(file, scene, texels, first, batch)
+    }
+
+    /// Adam on the decoder, and its packed copy.
+    fn step_decoder(&mut self, rate: f32, scale: f32, step: u32) -> Result<()> {
+        let factors = self.powers[0].advance(rate);
+        self.scratch.broken.clear()?;
+        let Group { w, m, v, g, count } = &self.decoder;
+        self.launcher.adam_step((w, m, v), g, *count, scale, factors, &self.scratch.broken)?;
+        self.pack()?;
+        if self.scratch.broken.get(1)? != [0] {
+            return Err(not_finite("decoder weights", "--mlp-lr", step));
+        }
+        Ok(())
+    }
+
+    /// The levels and the packed decoder of `parameters` on the device, for one decode.
+    fn upload(&self, parameters: &Parameters) -> Result<(Vec<Buffer<f32>>, Buffer<f32>)> {
+        let stream = &self.launcher.stream;
+        let levels = parameters.levels.iter().map(|z| Buffer::of(stream, "latents", z)).collect::<Result<_>>()?;
+        let decoder = Buffer::of(stream, "the decoder", &parameters.decoder)?;
+        let packed = Buffer::zeros(stream, "the decoder", self.launcher.shape.packed)?;
+        self.launcher.pack_decoder(&decoder, &self.place, self.decoder.count, &packed)?;
+        Ok((levels, packed))
+    }
+
+    /// Calls `launch` with the scene and packed decoder of `parameters`, or of the state.
+    fn with_parameters<R>(
+        &self,
+        parameters: Option<&Parameters>,
+        launch: impl FnOnce(&Scene, &Buffer<f32>) -> Result<R>,
+    ) -> Result<R> {
+        match parameters {
+            None => launch(&self.scene(), &self.packed),
+            Some(parameters) => {
+                let (levels, packed) = self.upload(parameters)?;
+                launch(&self.tables.scene(&levels), &packed)
+            }
+        }
+    }
+
+    /// Adds the credits of pairs `first..first + pairs` to the gradients of the levels `noisy`.
+    fn latent_pairs(&mut self, step: &LatentEs, noisy: &[usize], (first, pairs): (usize, usize)) -> Result<()> {
+        let structure = &self.geometry.structure;
+        let draw = self.draw(NoiseStream::LatentEs, step.step);
+        let mut noise = layout::Noise {
+            sigma: step.sigma,
+            alternate: u32::from(step.alternate),
+            first_pair: first as u32,
+            step: step.step,
+            ..layout::Noise::default()
+        };
+        let mut start = 0;
+        for (k, level) in structure.levels.iter().enumerate() {
+            let values = level.values();
+            if noisy.contains(&k) {
+                noise.noisy |= 1 << k;
+                noise.values[k] = values as u64;
+                self.scratch.e[k].reserve(pairs * values)?;
+                noise.e[k] = self.scratch.e[k].address();
+                self.launcher.fill_normals(draw, &self.scratch.e[k], values, start, (first, pairs))?;
+            }
+            start += values;
+        }
+        self.scratch.d.reserve(pairs * structure.texels())?;
+        let (scene, d) = (self.scene(), &self.scratch.d);
+        self.launcher.latent_es_pairs(&scene, &self.packed, &noise, pairs, d)?;
+        for &k in noisy {
+            let support = &self.tables.supports()[k];
+            self.launcher.latent_es_gather(&scene, support, &noise, (d, pairs), first == 0, &self.levels[k].g)?;
+        }
+        Ok(())
+    }
+
+    /// Pairs of a latent step that fit the scratch memory.
+    fn latent_pairs_at_once(&self, noisy: &[usize]) -> usize {
+        let structure = &self.geometry.structure;
+        let values: usize = noisy.iter().map(|&k| structure.levels[k].values()).sum();
+        (self.options.scratch / (structure.texels() * 8 + values * 4)).clamp(1, ROWS)
+    }
+}
+
+/// i64 sums as the device keeps them.
+fn signed(sums: Vec<u64>) -> Vec<i64> {
+    sums.into_iter().map(|sum| sum as i64).collect()
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> &'static str {
+        match self.options.device {
+            Device::Gpu(_) => "cuda",
+            Device::Emulation => "cuda-emu",
+        }
+    }
+
+    fn device(&self) -> String {
+        self.launcher.device_name()
+    }
+
+    fn decoder_es(&mut self, step: &DecoderEs) -> Result<DecoderReport> {
+        let parameters = self.decoder.count;
+        let packed = self.launcher.shape.packed;
+        let (count, list) = self.draw_texels(step.step, step.batch)?;
+        let at_once = (self.options.scratch / 4 / (parameters + 2 * packed)).clamp(1, ROWS / 2);
+        let mut batch = self.batch(count, 0)?;
+        let scene = self.scene();
+        let unit = 1.0 / (UNIT * count as f64);
+        let draw = self.draw(NoiseStream::DecoderEs, step.step);
+        let mut sums = vec![];
+        for first in (0..step.pairs).step_by(at_once) {
+            let pairs = at_once.min(step.pairs - first);
+            let scratch = &mut self.scratch;
+            scratch.e[0].reserve(pairs * parameters)?;
+            // Padding stays zero from the allocation on: the kernel writes weights only.
+            scratch.decoders.reserve(2 * pairs * packed)?;
+            scratch.sums.reserve(2 * pairs)?;
+            scratch.sums.clear()?;
+            let scratch = &self.scratch;
+            self.launcher.fill_normals(draw, &scratch.e[0], parameters, 0, (first, pairs))?;
+            let (w, e) = (&self.decoder.w, &scratch.e[0]);
+            self.launcher.perturb_decoders(w, e, &self.place, (parameters, pairs), step.sigma, &scratch.decoders)?;
+            for part in (0..count).step_by(batch.stride as usize) {
+                // One part that holds everything is gathered for the first pairs and kept.
+                if first == 0 || count > batch.stride as usize {
+                    self.gather("decoder_es.cu", &scene, list, part, count, &mut batch)?;
+                }
+                self.launcher.decoder_es_losses(&scene, &batch, (&scratch.decoders, 2 * pairs), &scratch.sums)?;
+            }
+            let g = &self.decoder.g;
+            self.launcher.decoder_es_gradient(e, &scratch.sums, (pairs, parameters), unit as f32, first == 0, g)?;
+            sums.extend(signed(scratch.sums.get(2 * pairs)?));
+        }
+        let scale = (1.0 / (2.0 * step.pairs as f64 * f64::from(step.sigma))) as f32;
+        self.step_decoder(step.rate, scale, step.step)?;
+        let d: Vec<f32> = sums.chunks_exact(2).map(|s| (s[0] - s[1]) as f32 * unit as f32).collect();
+        let mean = sums.iter().map(|&s| s as f64).sum::<f64>() * unit / sums.len() as f64;
+        Ok(DecoderReport { loss: mean, statistic: decoder_es::spread(&d) })
+    }
+
+    fn decoder_fd(&mut self, step: &DecoderFd) -> Result<DecoderReport> {
+        let parameters = self.decoder.count;
+        let (count, list) = self.draw_texels(step.step, step.batch)?;
+        let mut batch = self.batch(count, self.launcher.shape.trace_rows)?;
+        let scene = self.scene();
+        let unit = 1.0 / (UNIT * count as f64);
+        self.scratch.sums.reserve(parameters)?;
+        self.scratch.sums.clear()?;
+        self.scratch.count.clear()?;
+        let scratch = &self.scratch;
+        for part in (0..count).step_by(batch.stride as usize) {
+            self.gather("decoder_fd.cu", &scene, list, part, count, &mut batch)?;
+            let sums = (&scratch.sums, &scratch.count);
+            self.launcher.decoder_fd(&scene, &batch, &self.packed, &scratch.traces, step.h, sums)?;
+        }
+        let Group { w, g, .. } = &self.decoder;
+        self.launcher.decoder_fd_gradient(w, &scratch.sums, parameters, (unit as f32, step.h), g)?;
+        self.step_decoder(step.rate, 1.0, step.step)?;
+        let g = self.decoder.g.get(parameters)?;
+        let rms = (g.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>() / g.len() as f64).sqrt();
+        let loss = signed(self.scratch.count.get(1)?)[0];
+        Ok(DecoderReport { loss: loss as f64 * unit, statistic: rms })
+    }
+
+    fn reset_decoder_adam(&mut self) -> Result<()> {
+        self.powers[0] = Adam::new(0);
+        self.decoder.m.clear()?;
+        self.decoder.v.clear()
+    }
+
+    fn latent_es(&mut self, step: &LatentEs) -> Result<()> {
+        let levels = &self.geometry.structure.levels;
+        let noisy: Vec<usize> = (0..levels.len()).filter(|&k| !levels[k].is_selector()).collect();
+        if noisy.is_empty() {
+            return Ok(());
+        }
+        let mut hits = [0usize; 2];
+        for pair in 0..step.pairs {
+            match step.alternate {
+                true => hits[latent_es::alternate(&noisy, pair, step.step as usize)] += 1,
+                false => noisy.iter().for_each(|&k| hits[k] += 1),
+            }
+        }
+        let at_once = self.latent_pairs_at_once(&noisy);
+        for first in (0..step.pairs).step_by(at_once) {
+            self.latent_pairs(step, &noisy, (first, at_once.min(step.pairs - first)))?;
+        }
+        let factors = self.powers[1].advance(step.rate);
+        let texels = self.geometry.structure.texels();
+        self.scratch.broken.clear()?;
+        for &k in &noisy {
+            // A level without a hit has a gradient of zeros.
+            let scale = if hits[k] > 0 { latent_es::gradient_scale(hits[k], step.sigma[k], texels) } else { 1.0 };
+            let Group { w, m, v, g, count } = &self.levels[k];
+            self.launcher.adam_step((w, m, v), g, *count, scale, factors, &self.scratch.broken)?;
+        }
+        if self.scratch.broken.get(1)? != [0] {
+            return Err(not_finite("latents", "--lat-lr", step.step));
+        }
+        Ok(())
+    }
+
+    fn search_selectors(&mut self) -> Result<usize> {
+        let structure = &self.geometry.structure;
+        let bits = (&self.bits, structure.levels[0].selector_bits.len());
+        self.scratch.count.clear()?;
+        let (scene, cell, changed) = (self.scene(), cell_of(structure, 0), &self.scratch.count);
+        self.launcher.search_selectors(&scene, &self.packed, &self.levels[0].w, bits, cell, changed)?;
+        Ok(self.scratch.count.get(1)?[0] as usize)
+    }
+
+    fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
+        let structure = &self.geometry.structure;
+        let textures = structure.textures.len();
+        let sums = Buffer::<u64>::zeros(&self.launcher.stream, "sums", textures)?;
+        let tables = (textures, &self.texture_first, &self.texture_depth);
+        let sums = self.with_parameters(parameters, |scene, packed| {
+            self.launcher.evaluate_errors(scene, packed, tables, round, &sums)?;
+            sums.get(textures)
+        })?;
+        let texels = (structure.source_width * structure.source_height) as f64;
+        Ok(signed(sums).into_iter().map(|sum| sum as f64 / (UNIT * texels)).collect())
+    }
+
+    fn decode(&mut self, parameters: Option<&Parameters>) -> Result<Vec<Vec<f32>>> {
+        let structure = &self.geometry.structure;
+        let (texels, outputs) = (structure.texels(), structure.outputs());
+        let planes = Buffer::zeros(&self.launcher.stream, "the decoded image", outputs * texels)?;
+        let planes = self.with_parameters(parameters, |scene, packed| {
+            self.launcher.decode_planes(scene, packed, &planes)?;
+            planes.get(outputs * texels)
+        })?;
+        Ok(planes.chunks_exact(texels).map(<[f32]>::to_vec).collect())
+    }
+
+    fn state(&self) -> Result<State> {
+        let moments = |powers: &Adam, groups: &[&Group]| -> Result<Adam> {
+            let (mut m, mut v) = (vec![], vec![]);
+            for group in groups {
+                m.extend(group.m.get(group.count)?);
+                v.extend(group.v.get(group.count)?);
+            }
+            Ok(Adam { m, v, ..powers.clone() })
+        };
+        let levels: Vec<&Group> = self.levels.iter().collect();
+        let values = levels.iter().map(|group| group.w.get(group.count)).collect::<Result<_>>()?;
+        Ok(State {
+            parameters: Parameters { levels: values, decoder: self.decoder.w.get(self.decoder.count)? },
+            adam_decoder: moments(&self.powers[0], &[&self.decoder])?,
+            adam_latents: moments(&self.powers[1], &levels)?,
+            mersenne: None,
+        })
+    }
+
+    fn set_state(&mut self, state: State) -> Result<()> {
+        let State { parameters, adam_decoder, adam_latents, mersenne } = state;
+        if mersenne.is_some() {
+            return Err(Error::State("a run with --rng mt goes on with --rng mt, on the CPU".into()));
+        }
+        let sizes: Vec<usize> = self.geometry.structure.levels.iter().map(Level::values).collect();
+        let fits = parameters.levels.iter().map(Vec::len).eq(sizes.iter().copied())
+            && [parameters.decoder.len(), adam_decoder.m.len(), adam_decoder.v.len()] == [self.decoder.count; 3]
+            && [adam_latents.m.len(), adam_latents.v.len()] == [sizes.iter().sum::<usize>(); 2];
+        if !fits {
+            return Err(Error::State("the state does not have the model's shape".into()));
+        }
+        let mut start = 0;
+        for (group, values) in self.levels.iter_mut().zip(&parameters.levels) {
+            let range = start..start + group.count;
+            start = range.end;
+            group.w.set(values)?;
+            group.m.set(&adam_latents.m[range.clone()])?;
+            group.v.set(&adam_latents.v[range])?;
+        }
+        self.decoder.w.set(&parameters.decoder)?;
+        self.decoder.m.set(&adam_decoder.m)?;
+        self.decoder.v.set(&adam_decoder.v)?;
+        self.powers = [adam_decoder, adam_latents].map(|adam| Adam { m: vec![], v: vec![], ..adam });
+        self.pack()
+    }
+}
