@@ -219,7 +219,7 @@ mod tests {
             let decisions: Vec<_> =
                 (0..400).map(|k| (pattern >> (k % 8) & 1, if k % 3 == 0 { 1 } else { 4000 })).collect();
             let mut encoder = Encoder::new();
-            decisions.iter().for_each(|&(bit, p)| drop(encoder.code(bit, p)));
+            decisions.iter().for_each(|&(bit, p)| _ = encoder.code(bit, p));
             let bytes = encoder.finish();
             let mut decoder = Decoder::new(&bytes);
             assert!(decisions.iter().all(|&(bit, p)| decoder.code(0, p) == bit), "{pattern}");
@@ -232,7 +232,7 @@ mod tests {
         for bit in [0, 1] {
             let mut encoder = Encoder::new();
             let n = 2_000_000u64;
-            (0..n).for_each(|_| drop(encoder.code(bit, if bit == 0 { 1 } else { ONE - 1 })));
+            (0..n).for_each(|_| _ = encoder.code(bit, if bit == 0 { 1 } else { ONE - 1 }));
             let bytes = encoder.finish().len() as u64;
             assert!(n < bytes * DECISIONS_PER_BYTE, "{bytes}");
         }
@@ -242,7 +242,7 @@ mod tests {
     fn missing_bytes_are_noticed() {
         let mut decoder = Decoder::new(&[1, 2, 3]);
         assert!(!decoder.sound());
-        (0..100).for_each(|_| drop(decoder.code(0, 7)));
+        (0..100).for_each(|_| _ = decoder.code(0, 7));
         assert!(!decoder.is_complete());
         assert!(!Decoder::new(&[0; 5]).is_complete());
     }

@@ -13,6 +13,8 @@ pub const INPUTS: &str = "inputs.json";
 pub const LOG: &str = "log.csv";
 /// The model.
 pub const MODEL: &str = "model.safetensors";
+/// The coded file.
+pub const RECORD: &str = "record.ntes";
 /// Everything that --resume needs.
 pub const CHECKPOINT: &str = "checkpoint.safetensors";
 /// The figures.

@@ -1,14 +1,16 @@
 //! The model file: everything that decoding needs and nothing else, so that equal runs give equal bytes.
 
+use super::coded::{Coded, is_coded};
 use super::folder;
 use super::tensors::{Bytes, Tensor, Tensors, write};
-use crate::config::check_structure;
+use crate::config::{MAX_TEXELS, check_structure};
 use crate::error::{Error, Result};
 use crate::model::decode::Geometry;
 use crate::model::mlp::Network;
 use crate::model::quant::{grid_index, grid_value};
-use crate::model::structure::{Level, Parameters, Structure};
+use crate::model::structure::{Coding, Level, Parameters, Structure};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// Version of the layout; a reader refuses others.
@@ -19,8 +21,20 @@ const FORMAT: u32 = 1;
 pub struct Model {
     /// What it looks like.
     pub structure: Structure,
-    /// Its float values.
+    /// Its float values; what the coded file says where that is all there is.
     pub parameters: Parameters,
+    /// Its coded file, where there is one.
+    pub coded: Option<Coded>,
+}
+
+impl Model {
+    /// What a reader of the coded file gets; a model without one is encoded in memory. `path` is what messages name.
+    pub fn coded(&self, path: &Path, coding: Coding) -> Result<Cow<'_, Coded>> {
+        match &self.coded {
+            Some(coded) => Ok(Cow::Borrowed(coded)),
+            None => Coded::of_model(path, &self.structure, &self.parameters, coding).map(Cow::Owned),
+        }
+    }
 }
 
 /// The JSON beside the tensors.
@@ -56,17 +70,51 @@ fn level_tensor(k: usize, level: &Level, values: &[f32]) -> Tensor {
     Tensor::u8(format!("selector{k}"), &shape, values.iter().enumerate().map(index).collect())
 }
 
-/// Reads a model from its file, or from the run folder that holds it.
+/// Reads a model from its file, coded or not, or from the run folder that holds it.
 ///
 /// # Errors
 /// A file that is not a model of ours, whatever its bytes are: one line, before anything large is allocated.
 pub fn load_model(path: &Path) -> Result<Model> {
-    let inside = path.join(folder::MODEL);
-    let path = match path.is_dir() {
-        true if inside.is_file() => inside.as_path(),
-        true => return Err(Error::file(path, format!("has no {}; name a run folder or a model file", folder::MODEL))),
-        false => path,
-    };
+    load_model_up_to(path, MAX_TEXELS)
+}
+
+/// As [`load_model`], with a limit on the texels, padding included.
+///
+/// # Errors
+/// As [`load_model`]; a model of more texels.
+pub fn load_model_up_to(path: &Path, most: usize) -> Result<Model> {
+    if !path.is_dir() {
+        return if is_coded(path) { load_coded(path, most) } else { load_float(path, most) };
+    }
+    let [float, coded] = [folder::MODEL, folder::RECORD].map(|name| path.join(name));
+    match (float.is_file(), coded.is_file()) {
+        (true, false) => load_float(&float, most),
+        (false, true) => load_coded(&coded, most),
+        (true, true) => {
+            let (float, record) = (load_float(&float, most)?, Coded::read(&coded, most)?);
+            if float.structure != record.record.structure {
+                return Err(Error::file(coded, format!("is of another model than {}", folder::MODEL)));
+            }
+            Ok(Model { coded: Some(record), ..float })
+        }
+        (false, false) => {
+            let message = format!("has no {}; name a run folder or a model file", folder::MODEL);
+            Err(Error::file(path, message))
+        }
+    }
+}
+
+/// Reads a coded file.
+fn load_coded(path: &Path, most: usize) -> Result<Model> {
+    let coded = Coded::read(path, most)?;
+    // Whatever decoding derives from a structure can be derived from this one.
+    Geometry::new(coded.record.structure.clone()).map_err(|e| Error::file(path, e.to_string()))?;
+    let (structure, parameters) = (coded.record.structure.clone(), coded.record.parameters());
+    Ok(Model { structure, parameters, coded: Some(coded) })
+}
+
+/// Reads the float values of a model.
+fn load_float(path: &Path, most: usize) -> Result<Model> {
     let bytes = Bytes::read(path)?;
     let tensors = bytes.tensors()?;
     let About { format, structure } = tensors.about()?;
@@ -74,9 +122,13 @@ pub fn load_model(path: &Path) -> Result<Model> {
         return Err(Error::file(path, format!("has format {format}; this program reads format {FORMAT}")));
     }
     check_structure(&structure).map_err(|message| Error::file(path, format!("its structure is refused: {message}")))?;
+    if structure.texels() > most {
+        let (width, height) = (structure.width, structure.height);
+        return Err(Error::file(path, format!("has {width}x{height} texels; --max-pixels is {most}")));
+    }
     let geometry = Geometry::new(structure).map_err(|e| Error::file(path, e.to_string()))?;
     let parameters = read_parameters(&tensors, path, &geometry)?;
-    Ok(Model { structure: geometry.structure, parameters })
+    Ok(Model { structure: geometry.structure, parameters, coded: None })
 }
 
 fn read_parameters(tensors: &Tensors, path: &Path, geometry: &Geometry) -> Result<Parameters> {
