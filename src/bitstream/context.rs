@@ -194,7 +194,7 @@ impl Predictor {
     fn update(&mut self, error: i64) {
         let norm = 16 * (64 + self.inputs.iter().map(|x| x * x).sum::<i64>());
         // |error| <= 2^21 with 16 bits: 2^48 above, and 2^38 times 2^15 below.
-        let step = (error * Self::STEP << 16) / norm;
+        let step = ((error * Self::STEP) << 16) / norm;
         for (weight, x) in self.weights.iter_mut().zip(&self.inputs) {
             *weight = (*weight + ((step * x + 0x8000) >> 16)).clamp(-Self::MOST, Self::MOST);
         }

@@ -92,7 +92,7 @@ impl Counter {
     fn update(&mut self, bit: u32) {
         let (target, p) = (if bit != 0 { 65535 } else { 0 }, i64::from(self.p));
         let rate = RATE.get(usize::from(self.count)).map_or(0, |&rate| i64::from(rate));
-        let moved = (p + ((target - p) * rate >> 16)) as i32;
+        let moved = (p + (((target - p) * rate) >> 16)) as i32;
         self.p = moved.clamp(EDGE, 65535 - EDGE) as u16;
         self.count = self.count.saturating_add(1);
     }

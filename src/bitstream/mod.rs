@@ -7,6 +7,7 @@
 pub mod container;
 mod context;
 pub mod fixed;
+pub mod harness;
 mod header;
 mod mixing;
 mod pack;

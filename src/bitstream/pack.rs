@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn numbers_lie_lowest_bit_first() {
         let mut writer = BitWriter::default();
-        [(0b1, 1), (0b10, 2), (0b10110, 5), (0xabc, 12), (0xffff, 16)].map(|(v, b)| writer.put(v, b));
+        [(0b1, 1), (0b10, 2), (0b10110, 5), (0xabc, 12), (0xffff, 16)].iter().for_each(|&(v, b)| writer.put(v, b));
         let bytes = writer.finish();
         assert_eq!(bytes, [0b1011_0101, 0xbc, 0xfa, 0xff, 0x0f]);
         assert_eq!(

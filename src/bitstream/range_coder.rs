@@ -90,6 +90,12 @@ impl Coder for Encoder {
     }
 }
 
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Reads decisions.
 #[derive(Debug)]
 pub struct Decoder<'a> {
