@@ -52,6 +52,9 @@ fn for_cases(test: impl Fn(&Case) -> Result<Vec<String>> + Sync) {
 
 /// A test of this file in a process of its own, with an environment; whether it passed, and what it said.
 fn apart(test: &str, environment: &[(&str, &str)]) -> (bool, String) {
+    // One at a time: each has two threads, and the first one's compiled kernels serve the others.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]).envs(environment.iter().copied());
     command.env("NTC_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels"));
