@@ -81,7 +81,7 @@ fn latent_es<const THREADS: usize>(bencher: Bencher, case: &str) {
 #[divan::bench(consts = [1, 0])]
 fn search_selectors<const THREADS: usize>(bencher: Bencher) {
     let mut cpu = backend(CASES[2], THREADS);
-    bencher.counter(texels()).bench_local(|| cpu.search_selectors().unwrap());
+    bencher.counter(texels()).bench_local(|| cpu.search_selectors(false).unwrap());
 }
 
 #[divan::bench]

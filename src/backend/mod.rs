@@ -104,8 +104,8 @@ pub trait Backend {
     fn reset_decoder_adam(&mut self) -> Result<()>;
     /// A latent step by evolution strategies.
     fn latent_es(&mut self, step: &LatentEs) -> Result<()>;
-    /// One pass of selector search over level 0; how many values changed.
-    fn search_selectors(&mut self) -> Result<usize>;
+    /// One pass of selector search over level 0, channel by channel or jointly; how many values changed.
+    fn search_selectors(&mut self, joint: bool) -> Result<usize>;
     /// Mean squared error of each texture over the source extent, unweighted. `parameters` takes the place of the
     /// state; `round` measures the decode rounded to the textures' depths, as a file holds it.
     fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>>;

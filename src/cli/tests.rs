@@ -55,6 +55,8 @@ fn refusals_name_the_flag_and_the_remedy() {
         ("--lat-pairs 65537", "--lat-pairs 65537|65536"),
         ("--mlp-every 0", "--mlp-every 0|1"),
         ("--qat-every 0", "--qat-every 0|1"),
+        ("--qat-joint", "--qat-joint|add --qat"),
+        ("--qat 4,5 --qat-joint", "--qat-joint|9 bits|8"),
         ("--print-every 0", "--print-every 0|1"),
         ("--save-every 0", "--save-every 0|1"),
         ("--qbits 17", "--qbits 17|1 to 16"),

@@ -115,8 +115,8 @@ prop_compose! {
 
 /// Valid settings of every kind, every field varied.
 fn any_config() -> impl Strategy<Value = Config> {
-    let depths = (prop::collection::vec(1u32..=8, 0..=4), any::<bool>(), 1usize..=1_000_000_000);
-    (input(), shape(), steps(), depths).prop_map(|(input, shape, steps, (qat, one, qat_every))| {
+    let depths = (prop::collection::vec(1u32..=8, 0..=4), any::<(bool, bool)>(), 1usize..=1_000_000_000);
+    (input(), shape(), steps(), depths).prop_map(|(input, shape, steps, (qat, (one, joint), qat_every))| {
         let mut config = Config {
             latent: shape.latent,
             latent2: shape.latent2,
@@ -154,6 +154,12 @@ fn any_config() -> impl Strategy<Value = Config> {
             if !config.latent.as_ref().is_none_or(fits) {
                 config.qat.truncate(1);
             }
+            let channels = config.latent.as_ref().map_or(config.qat.len(), |l| l[2]);
+            let total: usize = match config.qat[..] {
+                [bits] => bits as usize * channels,
+                _ => config.qat.iter().sum::<u32>() as usize,
+            };
+            config.qat_joint = joint && (1..=8).contains(&total);
         }
         config
     })

@@ -281,6 +281,10 @@ pub struct Config {
     /// Iterations from one selector search to the next, 1 or more; the last one always searches
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Selectors")]
     pub qat_every: usize,
+    /// Search all channels of a selector jointly in place of one after the other; their depths add up to 8 at most;
+    /// better and slower [default: off]
+    #[arg(long, help_heading = "Selectors")]
+    pub qat_joint: bool,
 
     /// Iterations, 0 to 1000000000; more is better and slower, 0 only evaluates
     #[arg(long, value_name = "N", default_value_t = 3000, help_heading = "Schedule")]

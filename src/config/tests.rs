@@ -149,6 +149,7 @@ fn the_hash_follows_the_result() {
         ("lat-alt", json!(true), true),
         ("qat", json!([2]), true),
         ("qat-every", json!(2), true),
+        ("qat-joint", json!(true), true),
         ("iters", json!(10), true),
         ("lr-anneal", json!([0.5, 0.1]), true),
         ("sigma-anneal", json!([0.5, 0.1]), true),

@@ -4,6 +4,7 @@ use super::Config;
 use super::resolve::MAX_TEXELS;
 use crate::error::{Error, Result};
 use crate::model::position::PositionSpec;
+use crate::model::quant::MOST_JOINT_BITS;
 use crate::model::structure::{Filter, Rng};
 use std::fmt::Display;
 use std::path::Path;
@@ -130,7 +131,8 @@ impl Config {
     fn check_selectors(&self) -> Result<()> {
         let depths = self.qat.len();
         if depths == 0 {
-            return Ok(());
+            let lonely = "--qat-joint: there are no selectors to search; add --qat BITS".to_owned();
+            return if self.qat_joint { refuse(lonely) } else { Ok(()) };
         }
         for &bits in &self.qat {
             range("--qat", bits, 1, 8)?;
@@ -150,6 +152,12 @@ impl Config {
                 "--qat: selectors need a nearest level 0, and it is bilinear; add --filter nearest or nearest,bilinear"
                     .into(),
             );
+        }
+        let total = if depths == 1 { self.qat[0] as usize * channels } else { self.qat.iter().sum::<u32>() as usize };
+        if self.qat_joint && total > MOST_JOINT_BITS as usize {
+            return refuse(format!(
+                "--qat-joint: the depths of --qat add up to {total} bits; {MOST_JOINT_BITS} is the most, or leave it away"
+            ));
         }
         Ok(())
     }

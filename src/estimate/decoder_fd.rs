@@ -3,25 +3,26 @@
 //! The estimate is that of evaluating the whole decoder at w+h and w-h, weight by weight. Changing one weight changes one
 //! unit, so a texel's activations are kept and only the unit, one column of the next layer and what follows are redone:
 //! some 57 times less work for 5-36-36-3 (METHOD, "Finite differences").
+//!
+//! A kept sum is kept with what its roundings lost. Without that the sums at w+h and w-h would start from one point of the
+//! f32 grid, their rounding errors would be mirror images, and the difference would add them up.
 
 use super::minibatch::Chunk;
 use crate::model::decode::Geometry;
 use crate::model::lanes::Lanes;
 use crate::model::loss::{differences, sum_losses};
 use crate::model::mlp::{
-    Layer, Network, Pointwise, Row, STRIP, Start, Weights, activate, dense, forward_from, head, hidden_layer,
-    with_activation, with_head,
+    Layer, Network, Pointwise, Row, STRIP, Weights, activate, forward_from, head, with_activation, with_head,
 };
 
 /// Everything that one evaluation of the decoder computes, kept.
 #[derive(Clone, Debug)]
 struct Trace {
-    /// Pre-activations of each hidden layer.
+    /// Sums of each layer, as the decoder rounds them, and what the roundings lost.
     sums: Vec<Vec<Row>>,
+    rests: Vec<Vec<Row>>,
     /// Activations of each hidden layer.
     units: Vec<Vec<Row>>,
-    /// The last layer's sums.
-    last: Vec<Row>,
     /// The outputs.
     out: Vec<Row>,
 }
@@ -46,13 +47,18 @@ impl Differences {
     /// Room for one thread; `points` as in [`Chunk`].
     pub fn new(geometry: &Geometry) -> Self {
         let network = &geometry.network;
-        let hidden = &network.layers[..network.layers.len() - 1];
-        let rows = || hidden.iter().map(|layer| vec![Row::ZERO; layer.outputs]).collect::<Vec<_>>();
-        let out = || vec![Row::ZERO; network.outputs()];
+        let rows = |layers: &[Layer]| layers.iter().map(|layer| vec![Row::ZERO; layer.outputs]).collect::<Vec<_>>();
+        let (all, hidden) = (&network.layers[..], &network.layers[..network.layers.len() - 1]);
+        let trace = || Trace {
+            sums: rows(all),
+            rests: rows(all),
+            units: rows(hidden),
+            out: vec![Row::ZERO; network.outputs()],
+        };
         let points = if geometry.deblock.is_some() { 5 } else { 1 };
         Differences {
-            traces: (0..points).map(|_| Trace { sums: rows(), units: rows(), last: out(), out: out() }).collect(),
-            out: vec![out(); points],
+            traces: (0..points).map(|_| trace()).collect(),
+            out: vec![vec![Row::ZERO; network.outputs()]; points],
             a: vec![Row::ZERO; network.widest()],
             b: vec![Row::ZERO; network.widest()],
             loss: [Row::ZERO; 2],
@@ -146,20 +152,20 @@ fn places(network: &Network, k: usize, layer: &Layer, unit: usize, column: usize
 impl Trace {
     /// Evaluates the decoder and keeps every layer.
     fn record<L: Lanes>(&mut self, l: L, network: &Network, packed: &[f32], inputs: &[Row]) {
-        let hidden = network.layers.len() - 1;
-        for k in 0..hidden {
-            let layer = &network.layers[k];
-            let (before, after) = self.units.split_at_mut(k);
-            let x = before.last().map_or(inputs, |units| units.as_slice());
-            let bias = Start::Bias(&packed[layer.biases..][..layer.outputs]);
-            dense(l, Weights::of(packed, layer, 0), bias, x, &mut self.sums[k], None);
-            after[0].copy_from_slice(&self.sums[k]);
-            activate(l, network, &mut after[0]);
+        let last = network.layers.len() - 1;
+        for (k, layer) in network.layers.iter().enumerate() {
+            let x = if k == 0 { inputs } else { &self.units[k - 1] };
+            let (sums, rests) = (&mut self.sums[k], &mut self.rests[k]);
+            l.enter(
+                #[inline(always)]
+                || split_sums(l, packed, layer, x, sums, rests),
+            );
+            if k < last {
+                self.units[k].copy_from_slice(&self.sums[k]);
+                activate(l, network, &mut self.units[k]);
+            }
         }
-        let layer = &network.layers[hidden];
-        let bias = Start::Bias(&packed[layer.biases..][..layer.outputs]);
-        dense(l, Weights::of(packed, layer, 0), bias, &self.units[hidden - 1], &mut self.last, None);
-        self.out.copy_from_slice(&self.last);
+        self.out.copy_from_slice(&self.sums[last]);
         head(l, network, &mut self.out);
     }
 
@@ -177,44 +183,110 @@ impl Trace {
         let last = network.layers.len() - 1;
         let below = if bump.layer == 0 { inputs } else { &self.units[bump.layer - 1] };
         let input = below.get(bump.column);
+        let (sum, rest) = (&self.sums[bump.layer][bump.unit], &self.rests[bump.layer][bump.unit]);
         if bump.layer == last {
             out.copy_from_slice(&self.out);
-            let (sum, out) = (&self.last[bump.unit], &mut out[bump.unit]);
+            let out = &mut out[bump.unit];
             l.enter(
                 #[inline(always)]
-                || with_head!(network, f => bump_row(l, sum, input, step, f, None, out)),
+                || with_head!(network, f => bump_row(l, (sum, rest), input, step, f, out)),
             );
             return;
         }
         let mut change = Row::ZERO;
-        let (sum, unit) = (&self.sums[bump.layer][bump.unit], &self.units[bump.layer][bump.unit]);
+        let unit = &self.units[bump.layer][bump.unit];
         l.enter(
             #[inline(always)]
-            || with_activation!(network, f => bump_row(l, sum, input, step, f, Some(unit), &mut change)),
+            || {
+                with_activation!(network, f => bump_row(l, (sum, rest), input, step, f, &mut change));
+                subtract(l, &mut change, unit);
+            },
         );
         let next = &network.layers[bump.layer + 1];
         let column = Weights::of(packed, next, bump.unit);
-        let change = std::slice::from_ref(&change);
+        let (sums, rests) = (&self.sums[bump.layer + 1], &self.rests[bump.layer + 1]);
         if bump.layer + 1 == last {
-            dense(l, column, Start::Rows(&self.last), change, out, None);
-            head(l, network, out);
+            l.enter(
+                #[inline(always)]
+                || with_head!(network, f => add_column(l, f, column, &change, sums, rests, out)),
+            );
             return;
         }
         let units = &mut a[..next.outputs];
-        hidden_layer(l, network, column, Start::Rows(&self.sums[bump.layer + 1]), change, units);
+        l.enter(
+            #[inline(always)]
+            || with_activation!(network, f => add_column(l, f, column, &change, sums, rests, units)),
+        );
         forward_from(l, network, packed, bump.layer + 1, (a, b), out);
     }
 }
 
-/// out = f(sum + step input) - before, the input being 1 for a bias and `before` 0 where absent.
+/// The sums of a dense layer in their fixed order, and for each the sum of what its roundings lost.
+///
+/// An fma rounds s + w x to n; with p = fl(w x) and its exact error fma(w, x, -p), what is lost is about
+/// (p - (n - s)) + error (two-sum, exact where |s| >= |p|).
+#[inline(always)]
+fn split_sums<L: Lanes>(l: L, packed: &[f32], layer: &Layer, x: &[Row], sums: &mut [Row], rests: &mut [Row]) {
+    for (o, (sums, rests)) in sums.iter_mut().zip(rests).enumerate() {
+        let row = &packed[layer.weights + o * layer.inputs..][..layer.inputs];
+        let mut at = 0;
+        while at < STRIP {
+            let (mut sum, mut rest) = (l.splat(packed[layer.biases + o]), l.splat(0.0));
+            for (w, x) in row.iter().zip(x) {
+                let (w, x) = (l.splat(*w), l.load(&x.0[at..]));
+                let product = l.mul(w, x);
+                let error = l.fma(w, x, l.neg(product));
+                let next = l.fma(w, x, sum);
+                rest = l.add(rest, l.add(l.sub(product, l.sub(next, sum)), error));
+                sum = next;
+            }
+            l.store(sum, &mut sums.0[at..]);
+            l.store(rest, &mut rests.0[at..]);
+            at += L::N;
+        }
+    }
+}
+
+/// `y[o] = f(sums[o] + (rests[o] + w[o] change))` for one column of a layer.
+#[inline(always)]
+fn add_column<L: Lanes>(
+    l: L,
+    f: impl Pointwise,
+    column: Weights,
+    change: &Row,
+    sums: &[Row],
+    rests: &[Row],
+    y: &mut [Row],
+) {
+    for (o, ((sum, rest), y)) in sums.iter().zip(rests).zip(y).enumerate() {
+        let w = l.splat(column.weights[o * column.stride]);
+        let mut at = 0;
+        while at < STRIP {
+            let moved = l.fma(w, l.load(&change.0[at..]), l.load(&rest.0[at..]));
+            l.store(f.apply(l, l.add(l.load(&sum.0[at..]), moved)), &mut y.0[at..]);
+            at += L::N;
+        }
+    }
+}
+
+/// row -= other.
+#[inline(always)]
+fn subtract<L: Lanes>(l: L, row: &mut Row, other: &Row) {
+    let mut at = 0;
+    while at < STRIP {
+        l.store(l.sub(l.load(&row.0[at..]), l.load(&other.0[at..])), &mut row.0[at..]);
+        at += L::N;
+    }
+}
+
+/// out = f(sum + (rest + step input)), the input being 1 for a bias.
 #[inline(always)]
 fn bump_row<L: Lanes>(
     l: L,
-    sum: &Row,
+    (sum, rest): (&Row, &Row),
     input: Option<&Row>,
     step: f32,
     f: impl Pointwise,
-    before: Option<&Row>,
     out: &mut Row,
 ) {
     let mut at = 0;
@@ -223,12 +295,8 @@ fn bump_row<L: Lanes>(
             Some(input) => l.load(&input.0[at..]),
             None => l.splat(1.0),
         };
-        let y = f.apply(l, l.fma(l.splat(step), x, l.load(&sum.0[at..])));
-        let y = match before {
-            Some(before) => l.sub(y, l.load(&before.0[at..])),
-            None => y,
-        };
-        l.store(y, &mut out.0[at..]);
+        let moved = l.fma(l.splat(step), x, l.load(&rest.0[at..]));
+        l.store(f.apply(l, l.add(l.load(&sum.0[at..]), moved)), &mut out.0[at..]);
         at += L::N;
     }
 }

@@ -1,11 +1,12 @@
-//! Exact exhaustive search of level 0's selectors, cell by cell and channel by channel (SPEC section 4).
+//! Exact exhaustive search of level 0's selectors, cell by cell: channel by channel, or all channels jointly (SPEC
+//! section 4).
 
 use crate::model::decode::{Geometry, InputReader};
 use crate::model::lanes::Lanes;
 use crate::model::latent::cell_of;
 use crate::model::loss::strip_loss;
 use crate::model::mlp::{Row, STRIP, Start, Weights, dense, forward_from, hidden_layer};
-use crate::model::quant::grid_value;
+use crate::model::quant::{grid_index, grid_value};
 
 /// Scratch of one thread.
 #[derive(Clone, Debug)]
@@ -87,27 +88,46 @@ impl Search {
     ) -> usize {
         self.prepare(l, geometry, problem, cell_row, cells.clone());
         let level = &geometry.structure.levels[0];
-        let (cw, _) = cell_of(&geometry.structure, 0);
+        let groups: Vec<_> = if problem.joint {
+            std::iter::once(0..level.channels).collect()
+        } else {
+            (0..level.channels).map(|c| c..c + 1).collect()
+        };
         let mut changed = 0;
-        for (c, &bits) in level.selector_bits.iter().enumerate() {
-            self.evaluate(l, geometry, problem, c, bits, &cells);
+        for group in groups {
+            let bits = &level.selector_bits[group.clone()];
+            self.evaluate(l, geometry, problem, group.clone(), bits, &cells);
             for (k, cell) in cells.clone().enumerate() {
-                let value = &mut selectors[cell * level.channels + c];
-                let best = choose(&self.errors, cells.len(), k, *value, bits);
-                changed += usize::from(best != *value);
-                *value = best;
+                let values = &mut selectors[cell * level.channels..][group.clone()];
+                changed += choose(&self.errors, cells.len(), k, values, bits);
             }
-            for strip in &mut self.strips {
-                for lane in 0..strip.count {
-                    strip.selectors[c].0[lane] = selectors[(strip.start + lane) / cw * level.channels + c];
-                }
-                let column = geometry.network.columns(0).start + c;
-                let weights = Weights::of(problem.packed, &geometry.network.layers[0], column);
-                dense(l, weights, Start::Rows(&strip.prefix), &strip.selectors[c..=c], &mut strip.spare, None);
-                std::mem::swap(&mut strip.prefix, &mut strip.spare);
-            }
+            self.settle(l, geometry, problem, group, selectors);
         }
         changed
+    }
+
+    /// Moves the chosen channels of `group` into every strip's constant part.
+    fn settle<L: Lanes>(
+        &mut self,
+        l: L,
+        geometry: &Geometry,
+        problem: &Problem,
+        group: std::ops::Range<usize>,
+        selectors: &[f32],
+    ) {
+        let (cw, _) = cell_of(&geometry.structure, 0);
+        let channels = geometry.network.channels[0];
+        let column = geometry.network.columns(0).start + group.start;
+        let weights = Weights::of(problem.packed, &geometry.network.layers[0], column);
+        for strip in &mut self.strips {
+            for c in group.clone() {
+                for lane in 0..strip.count {
+                    strip.selectors[c].0[lane] = selectors[(strip.start + lane) / cw * channels + c];
+                }
+            }
+            dense(l, weights, Start::Rows(&strip.prefix), &strip.selectors[group.clone()], &mut strip.spare, None);
+            std::mem::swap(&mut strip.prefix, &mut strip.spare);
+        }
     }
 
     /// Reads the cells' texels and sums the part of the first layer that does not change.
@@ -159,31 +179,33 @@ impl Search {
         }
     }
 
-    /// Fills `errors` with every cell's error at every value of channel `c`.
+    /// Fills `errors` with every cell's error at every combination of the values of `group`'s channels.
     fn evaluate<L: Lanes>(
         &mut self,
         l: L,
         geometry: &Geometry,
         problem: &Problem,
-        c: usize,
-        bits: u32,
+        group: std::ops::Range<usize>,
+        bits: &[u32],
         cells: &std::ops::Range<usize>,
     ) {
         let (cw, _) = cell_of(&geometry.structure, 0);
         let network = &geometry.network;
-        let weights = Weights::of(problem.packed, &network.layers[0], network.columns(0).start + c);
+        let weights = Weights::of(problem.packed, &network.layers[0], network.columns(0).start + group.start);
         self.errors.clear();
-        self.errors.resize(cells.len() << bits, 0);
+        self.errors.resize(cells.len() << bits.iter().sum::<u32>(), 0);
         for (candidate, errors) in self.errors.chunks_exact_mut(cells.len()).enumerate() {
             for strip in &mut self.strips {
-                strip.selectors[c] = Row([grid_value(candidate as u32, bits); STRIP]);
+                for (c, index) in group.clone().zip(digits(candidate as u32, bits)) {
+                    strip.selectors[c] = Row([grid_value(index, bits[c - group.start]); STRIP]);
+                }
                 let units = network.layers[0].outputs;
                 hidden_layer(
                     l,
                     network,
                     weights,
                     Start::Rows(&strip.prefix),
-                    &strip.selectors[c..],
+                    &strip.selectors[group.start..],
                     &mut self.a[..units],
                 );
                 forward_from(l, network, problem.packed, 0, (&mut self.a, &mut self.b), &mut self.out);
@@ -207,19 +229,38 @@ pub struct Problem<'a> {
     pub weights: &'a [f32],
     /// One plane an output.
     pub target: &'a [Vec<f32>],
+    /// All channels at once in place of one after the other; their depths add up to at most
+    /// [`crate::model::quant::MOST_JOINT_BITS`].
+    pub joint: bool,
 }
 
-/// The current value first, then the others ascending, each taken only where its error is strictly lower.
-fn choose(errors: &[i64], cells: usize, cell: usize, current: f32, bits: u32) -> f32 {
+/// The index of each channel in combination `candidate`: the first channel's index varies slowest.
+fn digits(candidate: u32, bits: &[u32]) -> impl Iterator<Item = u32> {
+    let mut below: u32 = bits.iter().sum();
+    bits.iter().map(move |&bits| {
+        below -= bits;
+        candidate >> below & ((1 << bits) - 1)
+    })
+}
+
+/// Sets one cell's `values` to the best combination: the current one first, then the others ascending, each taken only
+/// where its error is strictly lower. Returns how many values changed.
+fn choose(errors: &[i64], cells: usize, cell: usize, values: &mut [f32], bits: &[u32]) -> usize {
     let error = |candidate: u32| errors[candidate as usize * cells + cell];
-    let now = crate::model::quant::grid_index(current, bits);
+    let now = values.iter().zip(bits).fold(0, |now, (&z, &bits)| now << bits | grid_index(z, bits));
     let (mut best, mut least) = (now, error(now));
-    for candidate in (0..1 << bits).filter(|&k| k != now) {
+    for candidate in (0..1 << bits.iter().sum::<u32>()).filter(|&k| k != now) {
         if error(candidate) < least {
             (best, least) = (candidate, error(candidate));
         }
     }
-    grid_value(best, bits)
+    let mut changed = 0;
+    for ((z, &bits), index) in values.iter_mut().zip(bits).zip(digits(best, bits)) {
+        let value = grid_value(index, bits);
+        changed += usize::from(value != *z);
+        *z = value;
+    }
+    changed
 }
 
 /// Copies `count` targets of row `y` from column `start` on into one row an output.

@@ -4,6 +4,9 @@ use super::lanes::Lanes;
 use super::mlp::{Row, STRIP};
 use super::structure::{Level, Parameters, Structure};
 
+/// Most bits of all channels together in a joint search of selectors: 256 combinations a cell.
+pub const MOST_JOINT_BITS: u32 = 8;
+
 /// Selector value number `k` of 2^`bits` on the grid in [-1, 1].
 #[inline(always)]
 pub fn grid_value(k: u32, bits: u32) -> f32 {

@@ -171,7 +171,7 @@ impl Trainer<'_> {
             alternate: config.lat_alt,
         })?;
         if self.schedule.searches(it) {
-            self.progress.selectors_changed = Some(backend.search_selectors()?);
+            self.progress.selectors_changed = Some(backend.search_selectors(config.qat_joint)?);
         }
         Ok(phase)
     }

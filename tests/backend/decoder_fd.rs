@@ -69,9 +69,8 @@ fn rms(got: &[f32], want: &[f64]) -> f64 {
 /// The backend's estimate and the naive one in f32 (every w+h and w-h evaluated whole), each against the naive one in f64,
 /// over every weight of several shapes and seeds: carrying only what changes may not cost accuracy.
 ///
-/// Both errors are mostly the rounding of outputs and losses, which the two share in kind and not in value, so their ratio
-/// is a random number around 1: 40 seeds a shape gave means from 1.00 to 1.04 with standard deviations from 0.04 to 0.10
-/// at h = 1e-3. One shape may stand out by four of the largest deviations, the mean over all by 5 %.
+/// Both errors are mostly the rounding of outputs and losses, which the two share in kind and not in value: over one shape
+/// their ratio is a random number around 1 (0.87 to 1.18 here), over all of them the structured error is the smaller.
 pub fn the_structured_estimate_is_as_good_as_the_naive_one(make: Make) {
     let mut sum = 0.0;
     for (problem, h, naive, exact) in NAIVE.iter() {
@@ -82,11 +81,11 @@ pub fn the_structured_estimate_is_as_good_as_the_naive_one(make: Make) {
         let size = (exact.iter().map(|g| g * g).sum::<f64>() / exact.len() as f64).sqrt();
         let (ours, theirs) = (rms(&structured, exact), rms(naive, exact));
         println!("{}, h {h}: rms gradient {size:.2e}, error structured {ours:.2e}, naive {theirs:.2e}", problem.name);
-        assert!(ours <= 1.4 * theirs, "{}, h {h}: structured {ours:e}, naive {theirs:e}", problem.name);
+        assert!(ours <= 1.25 * theirs, "{}, h {h}: structured {ours:e}, naive {theirs:e}", problem.name);
         assert!(ours < 1e-3 * size, "{}, h {h}: {ours:e} of {size:e}", problem.name);
         sum += ours / theirs;
     }
     let mean = sum / NAIVE.len() as f64;
     println!("structured / naive: {mean:.4} in the mean of {}", NAIVE.len());
-    assert!(mean <= 1.05, "structured / naive {mean}");
+    assert!(mean <= 1.0, "structured / naive {mean}");
 }

@@ -6,6 +6,7 @@
 mod decoder_es;
 mod decoder_fd;
 mod evaluate;
+mod host;
 mod latent_es;
 mod problems;
 mod reference;
@@ -78,7 +79,7 @@ macro_rules! suite {
             decoder_fd { steps_equal_the_reference, the_structured_estimate_is_as_good_as_the_naive_one }
             latent_es { steps_equal_the_reference, a_level_that_no_pair_hits_keeps_still }
             selector_search {
-                searches_equal_brute_force, a_search_never_raises_the_loss, ties_keep_the_current_value
+                searches_equal_brute_force, a_joint_search_is_never_worse, a_search_never_raises_the_loss, ties_keep_the_current_value
             }
             runs {
                 runs_equal_the_reference, a_state_goes_on_elsewhere, states_that_are_no_longer_finite_are_errors

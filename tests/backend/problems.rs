@@ -1,6 +1,7 @@
 //! Small problems, each a function of its case and seed: what every backend test runs on.
 
-use ntc_es::backend::State;
+use crate::reference::Reference;
+use ntc_es::backend::{Backend, State};
 use ntc_es::model::decode::Geometry;
 use ntc_es::model::quant::{grid_index, grid_value};
 use ntc_es::model::structure::{Filter, Level, Parameters, Rng, Structure, TextureInfo};
@@ -74,6 +75,7 @@ pub struct Case {
     weights: Vec<f32>,
     rng: Rng,
     seed: u64,
+    fitted: bool,
 }
 
 pub fn case(name: &'static str, (width, height): (usize, usize)) -> Case {
@@ -92,7 +94,7 @@ pub fn case(name: &'static str, (width, height): (usize, usize)) -> Case {
         deblock: None,
         qbits: 8,
     };
-    Case { name, structure, weights: vec![], rng: Rng::Hash, seed: 1 }
+    Case { name, structure, weights: vec![], rng: Rng::Hash, seed: 1, fitted: false }
 }
 
 fn level((width, height, channels): (usize, usize, usize), filter: Filter) -> Level {
@@ -157,9 +159,15 @@ impl Case {
         self
     }
 
+    /// Targets within 0.002 of the decode: below a loss of 2^-13 the rounding to 2^-36 has halves to decide on.
+    pub fn nearly_fitted(mut self) -> Self {
+        self.fitted = true;
+        self
+    }
+
     /// The problem: smooth-ish random targets, latents of the size that training reaches, biases that are not 0.
     pub fn problem(self) -> Problem {
-        let Case { name, structure, weights, rng, seed } = self;
+        let Case { name, structure, weights, rng, seed, fitted } = self;
         let mut uniform = Uniform::new(seed ^ 0x5eed);
         let outputs = structure.outputs();
         let (width, texels) = (structure.width, structure.texels());
@@ -195,6 +203,11 @@ impl Case {
         }
         let levels = std::mem::take(&mut problem.state.parameters.levels);
         problem.state = State::new(Parameters { levels, decoder });
+        if fitted {
+            let decoded = Reference::new(&problem).decode(None).expect("a decode");
+            let values = problem.target.iter_mut().flatten().zip(decoded.into_iter().flatten());
+            values.for_each(|(target, decoded)| *target = decoded + 0.002 * uniform.signed());
+        }
         problem
     }
 }
@@ -244,6 +257,18 @@ pub fn all() -> Vec<Problem> {
             .textures(&[2, 1], &[2.0, 1.0]),
         case("deblock 0.4 touches nothing", (12, 6)).level0((3, 2, 1), Nearest).deblock(0.4),
         case("deblock one row of cells, padded", (63, 2)).level0((21, 1, 1), Nearest).deblock(1.0).source((61, 1)),
+        case("nearly fitted", (66, 5))
+            .level0((9, 3, 2), Bilinear)
+            .hidden(&[6], Tanh)
+            .textures(&[2, 1], &[])
+            .nearly_fitted(),
+        case("nearly fitted selectors", (20, 8)).selectors((5, 2), &[2, 3]).hidden(&[6], Tanh).nearly_fitted(),
+        case("nearly fitted, deblocked", (24, 6))
+            .level0((6, 2, 2), Nearest)
+            .level1((5, 2, 1), Bilinear)
+            .deblock(1.0)
+            .mersenne()
+            .nearly_fitted(),
         case("selectors 1x1", (17, 5))
             .selectors((17, 5), &[2])
             .level1((5, 2, 2), Nearest)

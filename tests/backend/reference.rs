@@ -485,13 +485,32 @@ impl Reference {
 
     fn trace(&self, levels: &[Vec<f32>], decoder: &[f32], texel: usize) -> Trace {
         let (x, y) = self.at(texel);
-        let mut trace = Trace { inputs: vec![self.inputs(levels, x, y)], sums: vec![] };
+        let mut trace = Trace { inputs: vec![self.inputs(levels, x, y)], sums: vec![], rests: vec![] };
         for k in 0..self.layers() {
             let sums = self.sums(decoder, k, &trace.inputs[k]);
+            trace.rests.push(self.rests(decoder, k, &trace.inputs[k]));
             trace.inputs.push(sums.iter().map(|&s| self.activate(s)).collect());
             trace.sums.push(sums);
         }
         trace
+    }
+
+    /// For each sum of a layer, what its roundings lost.
+    fn rests(&self, decoder: &[f32], k: usize, inputs: &[f32]) -> Vec<f32> {
+        let (w, b) = self.offsets(k);
+        let order = self.order_of(k);
+        let unit = |o: usize| {
+            let (mut sum, mut rest) = (decoder[b + o], 0.0f32);
+            for &i in &order {
+                let (w, x) = (decoder[w + o * self.widths[k] + i], inputs[i]);
+                let next = w.mul_add(x, sum);
+                let product = w * x;
+                rest += (product - (next - sum)) + w.mul_add(x, -product);
+                sum = next;
+            }
+            rest
+        };
+        (0..self.widths[k + 1]).map(unit).collect()
     }
 
     /// Raw outputs of a texel with one weight (of layer `k`, `unit`, `input` or the bias) moved by `step`.
@@ -506,15 +525,15 @@ impl Reference {
     ) -> Vec<f32> {
         let x = input.map_or(1.0, |i| trace.inputs[k][i]);
         let mut sums = trace.sums[k].clone();
-        sums[unit] = step.mul_add(x, sums[unit]);
+        sums[unit] += step.mul_add(x, trace.rests[k][unit]);
         if k + 1 == self.layers() {
             return self.finish(decoder, k, &sums);
         }
         let change = self.activate(sums[unit]) - trace.inputs[k + 1][unit];
         let (w, _) = self.offsets(k + 1);
-        let next = trace.sums[k + 1].iter().enumerate();
-        let next: Vec<f32> =
-            next.map(|(o, sum)| decoder[w + o * self.widths[k + 1] + unit].mul_add(change, *sum)).collect();
+        let column = |o: usize| decoder[w + o * self.widths[k + 1] + unit];
+        let kept = trace.sums[k + 1].iter().zip(&trace.rests[k + 1]).enumerate();
+        let next: Vec<f32> = kept.map(|(o, (sum, rest))| sum + column(o).mul_add(change, *rest)).collect();
         self.finish(decoder, k + 1, &next)
     }
 
@@ -627,6 +646,8 @@ impl Reference {
 struct Trace {
     inputs: Vec<Vec<f32>>,
     sums: Vec<Vec<f32>>,
+    /// What the roundings of each sum lost.
+    rests: Vec<Vec<f32>>,
 }
 
 /// Deblocking weights along an axis.
@@ -694,17 +715,26 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn search_selectors(&mut self) -> Result<usize> {
+    fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let level0 = self.structure.levels[0].clone();
         let (cw, ch) = (self.structure.width / level0.width, self.structure.height / level0.height);
         let mut levels = self.state.parameters.levels.clone();
         let mut changed = 0;
         for cell in 0..level0.texels() {
             let (cx, cy) = (cell % level0.width, cell / level0.width);
-            for (c, &bits) in level0.selector_bits.iter().enumerate() {
-                let at = cell * level0.channels + c;
+            let step = if joint { level0.channels } else { 1 };
+            for first in (0..level0.channels).step_by(step) {
+                let at = cell * level0.channels + first;
+                let bits = &level0.selector_bits[first..first + step];
+                // Combination k written out: the last channel varies fastest.
+                let set = |levels: &mut [Vec<f32>], mut k: u32| {
+                    for (c, &bits) in bits.iter().enumerate().rev() {
+                        levels[0][at + c] = grid_value(k % (1 << bits), bits);
+                        k /= 1 << bits;
+                    }
+                };
                 let mut error = |k: u32| -> i64 {
-                    levels[0][at] = grid_value(k, bits);
+                    set(&mut levels, k);
                     let texels = (cy * ch..(cy + 1) * ch).flat_map(|y| (cx * cw..(cx + 1) * cw).map(move |x| (x, y)));
                     let loss = |(x, y): (usize, usize)| {
                         let out = self.raw(&levels, &self.state.parameters.decoder, x, y);
@@ -712,16 +742,17 @@ impl Backend for Reference {
                     };
                     texels.map(loss).sum()
                 };
-                let current = grid_index(self.state.parameters.levels[0][at], bits);
+                let before = self.state.parameters.levels[0][at..at + step].to_vec();
+                let current = before.iter().zip(bits).fold(0, |k, (&z, &bits)| k * (1 << bits) + grid_index(z, bits));
                 let (mut best, mut least) = (current, error(current));
-                for k in (0..1u32 << bits).filter(|&k| k != current) {
+                for k in (0..1u32 << bits.iter().sum::<u32>()).filter(|&k| k != current) {
                     let candidate = error(k);
                     if candidate < least {
                         (best, least) = (k, candidate);
                     }
                 }
-                levels[0][at] = grid_value(best, bits);
-                changed += usize::from(best != current);
+                set(&mut levels, best);
+                changed += levels[0][at..at + step].iter().zip(&before).filter(|(a, b)| a != b).count();
             }
         }
         self.state.parameters.levels = levels;

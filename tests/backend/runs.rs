@@ -16,14 +16,14 @@ fn iterate(backend: &mut dyn Backend, problem: &Problem, step: u32) -> Result<()
     let alternate = step.is_multiple_of(2);
     backend.latent_es(&LatentEs { step, pairs: 3, sigma: [0.05, 0.04], rate: 0.02, alternate })?;
     if problem.selects() {
-        backend.search_selectors()?;
+        backend.search_selectors(false)?;
     }
     Ok(())
 }
 
 /// Problems for runs: one of each kind, so that a run over all of them stays short.
 fn chosen() -> Vec<Problem> {
-    let names = ["1x1", "33x7", "129 wide", "mixed", "finer", "eight", "padded", "deblock", "selectors"];
+    let names = ["1x1", "33x7", "129 wide", "mixed", "finer", "eight", "nearly", "padded", "deblock", "selectors"];
     let small = |p: &Problem| p.structure.texels() * p.state.parameters.decoder.len() < 60_000;
     problems::all().into_iter().filter(|p| small(p) && names.iter().any(|name| p.name.starts_with(name))).collect()
 }

@@ -4,6 +4,7 @@ use crate::problems::{Nearest, Problem, Tanh, case};
 use crate::reference::Reference;
 use crate::{Make, assert_bits, assert_same_state, problems};
 use ntc_es::backend::Backend;
+use ntc_es::model::quant::MOST_JOINT_BITS;
 
 fn selecting() -> Vec<Problem> {
     problems::all().into_iter().filter(Problem::selects).collect()
@@ -11,16 +12,40 @@ fn selecting() -> Vec<Problem> {
 
 /// Two searches in a row against every candidate evaluated whole.
 pub fn searches_equal_brute_force(make: Make) {
-    for problem in selecting() {
+    let mut searched = 0;
+    for (problem, joint) in selecting().into_iter().flat_map(|problem| [(problem.clone(), false), (problem, true)]) {
+        if joint && problem.structure.levels[0].selector_bits.iter().sum::<u32>() > MOST_JOINT_BITS {
+            continue;
+        }
         let (mut backend, mut reference) = (make(&problem), Reference::new(&problem));
         for pass in 1..=2 {
-            let got = backend.search_selectors().expect("a search");
-            let want = reference.search_selectors().expect("a search");
-            assert_eq!(got, want, "{}, pass {pass}: values changed", problem.name);
-            assert!(pass > 1 || got > 0, "{}: nothing was searched", problem.name);
-            assert_same_state(&format!("{}, pass {pass}", problem.name), &*backend, &reference);
+            let got = backend.search_selectors(joint).expect("a search");
+            let want = reference.search_selectors(joint).expect("a search");
+            assert_eq!(got, want, "{}, joint {joint}, pass {pass}: values changed", problem.name);
+            searched += usize::from(got > 0);
+            assert_same_state(&format!("{}, joint {joint}, pass {pass}", problem.name), &*backend, &reference);
         }
     }
+    assert!(searched >= 6, "{searched} searches changed a value");
+}
+
+/// From the same start a joint search ends at most where a sequential one does, and somewhere below it.
+pub fn a_joint_search_is_never_worse(make: Make) {
+    let mut better = 0;
+    for seed in 1..=20 {
+        let case = case("joint", (12, 8)).selectors((6, 4), &[2, 1, 2]).level1((3, 2, 2), Nearest);
+        let problem = case.hidden(&[5, 4], Tanh).textures(&[3], &[1.0]).seed(seed).problem();
+        let reference = Reference::new(&problem);
+        let loss = |joint: bool| {
+            let mut backend = make(&problem);
+            backend.search_selectors(joint).expect("a search");
+            reference.total_loss(&backend.state().expect("a state").parameters)
+        };
+        let (joint, sequential) = (loss(true), loss(false));
+        assert!(joint <= sequential, "seed {seed}: {joint} is more than {sequential}");
+        better += usize::from(joint < sequential);
+    }
+    assert!(better > 10, "{better} of 20 joint searches were better");
 }
 
 /// The integer loss over all texels falls, or stays where nothing changed; with one channel a second pass changes nothing.
@@ -35,7 +60,7 @@ pub fn a_search_never_raises_the_loss(make: Make) {
         let mut backend = make(&problem);
         let mut before = reference.total_loss(&problem.state.parameters);
         for pass in 1..=3 {
-            let changed = backend.search_selectors().expect("a search");
+            let changed = backend.search_selectors(false).expect("a search");
             let after = reference.total_loss(&backend.state().expect("a state").parameters);
             assert!(after <= before, "{}, pass {pass}: {before} rose to {after}", problem.name);
             assert!((after < before) == (changed > 0), "{}: {changed} changes, {before} to {after}", problem.name);
@@ -65,7 +90,7 @@ pub fn ties_keep_the_current_value(make: Make) {
     unweighted.target.iter_mut().for_each(|plane| plane.fill(f32::NAN));
     for (name, problem) in [("ignored", ignoring), ("saturated", saturated), ("all losses NaN", unweighted)] {
         let mut backend = make(&problem);
-        assert_eq!(backend.search_selectors().expect("a search"), 0, "{name}");
+        assert_eq!(backend.search_selectors(false).expect("a search"), 0, "{name}");
         let levels = backend.state().expect("a state").parameters.levels;
         assert_bits(name, &levels[0], &problem.state.parameters.levels[0]);
     }

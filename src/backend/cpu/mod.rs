@@ -290,7 +290,7 @@ impl Backend for Cpu {
         self.step_latents(step, &noisy, &gradient)
     }
 
-    fn search_selectors(&mut self) -> Result<usize> {
+    fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let level = self.options.level;
         let packed = self.packed(&self.state.parameters.decoder);
         let shape = &self.geometry.structure.levels[0];
@@ -300,6 +300,7 @@ impl Backend for Cpu {
             levels: &self.state.parameters.levels,
             weights: &self.weights,
             target: &self.target,
+            joint,
         };
         let geometry = &self.geometry;
         let changed = self.pool.install(|| {
