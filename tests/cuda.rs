@@ -73,7 +73,7 @@ fn in_order(test: &str, order: u64) {
 fn faults_are_reported() {
     let faults = [
         ("compat.cuh", "#pragma once", "#error broken on purpose", "does not compile", "broken on purpose"),
-        ("adam.cu", "pack_decoder", "packed_decoder", "no kernel named pack_decoder", ""),
+        ("adam.cu", "NTC_KERNEL(pack_decoder)", "", "no kernel named pack_decoder", ""),
         ("adam.cu", "u32 count, float* packed)", "u32 count, float* packed, int more)", "kernel pack_decoder", "4 arg"),
         (
             "adam.cu",
