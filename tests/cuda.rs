@@ -74,7 +74,13 @@ fn faults_are_reported() {
     let faults = [
         ("compat.cuh", "#pragma once", "#error broken on purpose", "does not compile", "broken on purpose"),
         ("adam.cu", "NTC_KERNEL(pack_decoder)", "", "no kernel named pack_decoder", ""),
-        ("adam.cu", "u32 count, float* packed)", "u32 count, float* packed, int more)", "kernel pack_decoder", "4 arg"),
+        (
+            "adam.cu",
+            "u32 count, float* packed)",
+            "u32 count, float* packed, int more)",
+            "kernel pack_decoder",
+            "5 arguments, not 4",
+        ),
         (
             "adam.cu",
             "const u32* place, u32 count",
@@ -85,9 +91,9 @@ fn faults_are_reported() {
         ("adam.cu", "    if (i < count) {", "    {", "pack_decoder", "allocation of"),
         (
             "evaluate.cu",
-            "    decode_tile(scene, tile, w, outs);\n    for (int k",
-            "    decode_tile(scene, tile, w, outs);\n    if (threadIdx.x == 7) { __syncthreads(); }\n    for (int k",
-            "decode_planes: threads diverge",
+            "    }\n    __syncthreads();\n}",
+            "    }\n    if (threadIdx.x == 7) { __syncthreads(); }\n    __syncthreads();\n}",
+            ": threads diverge",
             "",
         ),
         (
@@ -107,7 +113,7 @@ fn faults_are_reported() {
         (
             "adam.cu",
             "    packed[place[i]] = w[i];",
-            "    packed[place[i]] = w[i + 100000];",
+            "    packed[place[i]] = w[i + count];",
             "pack_decoder touched byte",
             "",
         ),
