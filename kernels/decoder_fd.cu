@@ -1,23 +1,47 @@
 // A decoder step by central differences, carrying only what one weight changes. Twin: src/estimate/decoder_fd.rs.
 //
-// One launch keeps every layer of the unperturbed decoder (the trace), then one launch a layer changes its weights. A thread
+// One launch keeps every layer of the unperturbed decoder (the trace), sums together with what their roundings lost, then one launch a layer changes its weights. A thread
 // holds one texel at both signs side by side, so that a weight read serves both.
 #include "compat.cuh"
 #include "minibatch.cuh"
 
 namespace trace {
-// Rows of a point's trace, each `stride` texels long: sums of the hidden layers, their activations, the last layer's sums,
-// the outputs.
+// Rows of a point's trace, each `stride` texels long: sums of all layers, what their roundings lost, activations of the hidden
+// layers, outputs.
+constexpr int SUMS = shape::HIDDEN + shape::OUTPUTS;
 __host__ __device__ constexpr int sums_at(int layer) {
-    return layer == shape::LAYERS - 1 ? 2 * shape::HIDDEN : shape::units_before(layer);
+    return shape::units_before(layer);
+}
+__host__ __device__ constexpr int rests_at(int layer) {
+    return SUMS + shape::units_before(layer);
 }
 __host__ __device__ constexpr int units_at(int layer) {
-    return shape::HIDDEN + shape::units_before(layer);
+    return 2 * SUMS + shape::units_before(layer);
 }
-constexpr int OUTPUTS_AT = 2 * shape::HIDDEN + shape::OUTPUTS;
+constexpr int OUTPUTS_AT = 2 * SUMS + shape::HIDDEN;
 constexpr int ROWS = OUTPUTS_AT + shape::OUTPUTS;
 static_assert(ROWS == NTC_TRACE_ROWS, "src/backend/cuda/launch.rs makes room for the trace");
 }  // namespace trace
+
+/// One sum of a dense layer in its fixed order, and the sum of what its roundings lost: an fma rounds s + w x to n; with
+/// p = fl(w x) and its exact error fma(w, x, -p), what is lost is about (p - (n - s)) + error.
+template <int LAYER>
+__device__ __forceinline__ float split_sum(const float* w, int unit, const float (&x)[shape::WIDTH[LAYER]],
+                                           float& rest) {
+    constexpr int IN = shape::WIDTH[LAYER];
+    const float* row = w + shape::weights_at(LAYER) + unit * shape::stride(LAYER);
+    float sum = w[shape::biases_at(LAYER) + unit];
+    rest = 0.0f;
+#pragma unroll shape::UNROLL_UNITS
+    for (int i = 0; i < IN; ++i) {
+        const float product = row[i] * x[i];
+        const float error = fmaf(row[i], x[i], -product);
+        const float next = fmaf(row[i], x[i], sum);
+        rest = rest + ((product - (next - sum)) + error);
+        sum = next;
+    }
+    return sum;
+}
 
 /// Evaluates layers LAYER.. on the activations `x` below it and keeps everything in `rows`.
 template <int LAYER>
@@ -25,9 +49,12 @@ __device__ __forceinline__ void record(const Scene& scene, const float* w, const
                                        float* rows, i64 stride, float (&out)[1][shape::OUTPUTS]) {
     constexpr int OUT = shape::WIDTH[LAYER + 1];
     float y[1][OUT];
-    dense<LAYER, 1>(w, x, y);
+#pragma unroll shape::UNROLL_UNITS
     for (int u = 0; u < OUT; ++u) {
+        float rest;
+        y[0][u] = split_sum<LAYER>(w, u, x[0], rest);
         rows[(trace::sums_at(LAYER) + u) * stride] = y[0][u];
+        rows[(trace::rests_at(LAYER) + u) * stride] = rest;
     }
     if constexpr (LAYER == shape::LAYERS - 1) {
         for (int c = 0; c < OUT; ++c) {
@@ -101,10 +128,11 @@ template <int LAYER>
 __device__ __forceinline__ void bumped(const Scene& scene, const float* w, const float* rows, i64 stride, int unit,
                                        float x, const float (&step)[2], float (&out)[2][shape::OUTPUTS]) {
     const float sum = rows[(trace::sums_at(LAYER) + unit) * stride];
+    const float rest = rows[(trace::rests_at(LAYER) + unit) * stride];
     if constexpr (LAYER == shape::LAYERS - 1) {
         float changed[2];
         for (int t = 0; t < 2; ++t) {
-            changed[t] = head_one(scene, fmaf(step[t], x, sum));
+            changed[t] = head_one(scene, sum + fmaf(step[t], x, rest));
         }
 #pragma unroll shape::UNROLL_UNITS
         for (int c = 0; c < shape::OUTPUTS; ++c) {
@@ -118,16 +146,17 @@ __device__ __forceinline__ void bumped(const Scene& scene, const float* w, const
         const float kept = rows[(trace::units_at(LAYER) + unit) * stride];
         float change[2];
         for (int t = 0; t < 2; ++t) {
-            change[t] = activate_one(scene, fmaf(step[t], x, sum)) - kept;
+            change[t] = activate_one(scene, sum + fmaf(step[t], x, rest)) - kept;
         }
         const float* column = w + shape::weights_at(LAYER + 1) + unit;
         float y[2][NEXT];
 #pragma unroll shape::UNROLL_UNITS
         for (int u = 0; u < NEXT; ++u) {
             const float before = rows[(trace::sums_at(LAYER + 1) + u) * stride];
+            const float lost = rows[(trace::rests_at(LAYER + 1) + u) * stride];
             const float weight = column[u * shape::stride(LAYER + 1)];
             for (int t = 0; t < 2; ++t) {
-                y[t][u] = fmaf(weight, change[t], before);
+                y[t][u] = before + fmaf(weight, change[t], lost);
             }
         }
         if constexpr (LAYER + 2 == shape::LAYERS) {

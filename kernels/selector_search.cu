@@ -25,39 +25,50 @@ __device__ __forceinline__ u32 candidate(u32 k, u32 now) {
     return k == 0 ? now : k <= now ? k - 1 : k;
 }
 
-/// One pass over level 0: `lanes` threads (a power of two up to NTC_THREADS) share a cell of cell_w x cell_h texels, channels
-/// in turn; a value is replaced only by one of strictly lower error. *changed counts replacements.
+/// Index of a channel in combination `combination`: `below` are the bits of the group's channels behind it.
+__device__ __forceinline__ u32 digit(u32 combination, u32 below, u32 bits) {
+    return combination >> below & ((1u << bits) - 1u);
+}
+
+/// One pass over level 0: `lanes` threads (a power of two up to NTC_THREADS) share a cell of cell_w x cell_h texels. Channels
+/// in turn, or with `joint` all at once; a combination is replaced only by one of strictly lower error. *changed counts
+/// values.
 extern "C" __global__ void __launch_bounds__(NTC_THREADS)
 search_selectors(const Scene scene, const float* packed, float* values, const u32* bits, int cell_w, int cell_h,
-                 int lanes, u64* changed) {
+                 int lanes, int joint, u64* changed) {
     extern __shared__ __align__(16) unsigned char smem[];
+    constexpr int CHANNELS = shape::CHANNELS0, BEFORE = shape::INPUTS - shape::CHANNELS0;
     float* shared = reinterpret_cast<float*>(smem);
     const float* w = stage(packed, shared);
     const int slots = NTC_THREADS / lanes;
-    u64* errors = reinterpret_cast<u64*>(shared + shape::STAGE);                    // [slot][candidate of the group]
-    float* chosen = reinterpret_cast<float*>(errors + slots * NTC_CANDIDATES);      // [slot][channel]
+    u64* errors = reinterpret_cast<u64*>(shared + shape::STAGE);                // [slot][combination of a part]
+    float* all_chosen = reinterpret_cast<float*>(errors + slots * NTC_CANDIDATES);  // [slot][channel]
     const int slot = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes;
+    float* chosen = all_chosen + slot * CHANNELS;
     const int across = scene.level[0].width, down = scene.height / cell_h;
     const i64 cell = (i64)blockIdx.x * slots + slot;
     const bool counts = cell < (i64)across * down;
     const int left = counts ? (int)(cell % across) * cell_w : 0, top = counts ? (int)(cell / across) * cell_h : 0;
     const int size = cell_w * cell_h;
     const i64 texels = (i64)scene.width * scene.height;
-    if (counts) {
-        for (int c = lane; c < shape::CHANNELS0; c += lanes) {
-            chosen[slot * shape::CHANNELS0 + c] = values[cell * shape::CHANNELS0 + c];
-        }
+    for (int c = lane; c < CHANNELS; c += lanes) {
+        chosen[c] = counts ? values[cell * CHANNELS + c] : 0.0f;
     }
     u64 replaced = 0;
-    for (int c = 0; c < shape::CHANNELS0; ++c) {
-        const u32 depth = bits[c], count = 1u << depth;
+    const int step = joint ? CHANNELS : 1;
+    for (int begin = 0; begin < CHANNELS; begin += step) {
+        const int end = begin + step;
         __syncthreads();
-        const float current = counts ? chosen[slot * shape::CHANNELS0 + c] : 0.0f;
-        const u32 now = grid_index(current, depth);
+        u32 depth = 0, now = 0;
+        for (int c = begin; c < end; ++c) {
+            depth += bits[c];
+            now = now << bits[c] | grid_index(chosen[c], bits[c]);
+        }
+        const u32 count = 1u << depth;
         u32 best = now;
         u64 least = 0;
-        for (u32 group = 0; group < count; group += NTC_CANDIDATES) {
-            const u32 many = count - group < NTC_CANDIDATES ? count - group : NTC_CANDIDATES;
+        for (u32 part = 0; part < count; part += NTC_CANDIDATES) {
+            const u32 many = count - part < NTC_CANDIDATES ? count - part : NTC_CANDIDATES;
             for (int k = threadIdx.x; k < slots * NTC_CANDIDATES; k += NTC_THREADS) {
                 errors[k] = 0;
             }
@@ -72,29 +83,36 @@ search_selectors(const Scene scene, const float* packed, float* values, const u3
                 for (int u = 0; u < shape::FIRST; ++u) {
                     float sum[1] = {w[shape::biases_at(0) + u]};
                     const float* row = w + u * shape::stride(0);
-                    if constexpr (shape::INPUTS > shape::CHANNELS0) {
-                        dot<0, shape::INPUTS - shape::CHANNELS0>(row, x, sum);
+                    if constexpr (BEFORE > 0) {
+                        dot<0, BEFORE>(row, x, sum);
                     }
-                    for (int j = 0; j < c; ++j) {
-                        sum[0] = fmaf(row[shape::INPUTS - shape::CHANNELS0 + j],
-                                      chosen[slot * shape::CHANNELS0 + j], sum[0]);
+                    for (int j = 0; j < begin; ++j) {
+                        sum[0] = fmaf(row[BEFORE + j], chosen[j], sum[0]);
                     }
                     prefix[u] = sum[0];
                 }
                 for (u32 n = 0; n < many; n += 2) {
                     NTC_RELOAD();
-                    const float tried[2] = {grid_value(candidate(group + n, now), depth),
-                                            grid_value(candidate(group + n + 1, now), depth)};
+                    const u32 tried[2] = {candidate(part + n, now), candidate(part + n + 1, now)};
                     float a[2][shape::FIRST], out[2][shape::OUTPUTS];
 #pragma unroll shape::UNROLL_UNITS
                     for (int u = 0; u < shape::FIRST; ++u) {
-                        const float* row = w + u * shape::stride(0) + shape::INPUTS - shape::CHANNELS0;
-                        a[0][u] = fmaf(row[c], tried[0], prefix[u]);
-                        a[1][u] = fmaf(row[c], tried[1], prefix[u]);
-                        for (int j = c + 1; j < shape::CHANNELS0; ++j) {
-                            const float selector = chosen[slot * shape::CHANNELS0 + j];
-                            a[0][u] = fmaf(row[j], selector, a[0][u]);
-                            a[1][u] = fmaf(row[j], selector, a[1][u]);
+                        a[0][u] = prefix[u];
+                        a[1][u] = prefix[u];
+                    }
+                    u32 below = depth;
+                    for (int j = begin; j < CHANNELS; ++j) {
+                        float selector[2] = {chosen[j], chosen[j]};
+                        if (j < end) {
+                            below -= bits[j];
+                            selector[0] = grid_value(digit(tried[0], below, bits[j]), bits[j]);
+                            selector[1] = grid_value(digit(tried[1], below, bits[j]), bits[j]);
+                        }
+#pragma unroll shape::UNROLL_UNITS
+                        for (int u = 0; u < shape::FIRST; ++u) {
+                            const float weight = w[u * shape::stride(0) + BEFORE + j];
+                            a[0][u] = fmaf(weight, selector[0], a[0][u]);
+                            a[1][u] = fmaf(weight, selector[1], a[1][u]);
                         }
                     }
                     activate(scene, a);
@@ -114,18 +132,22 @@ search_selectors(const Scene scene, const float* packed, float* values, const u3
             __syncthreads();
             for (u32 n = 0; n < many; ++n) {
                 const u64 error = errors[slot * NTC_CANDIDATES + n];
-                if (group + n == 0 || error < least) {
-                    best = candidate(group + n, now);
+                if (part + n == 0 || error < least) {
+                    best = candidate(part + n, now);
                     least = error;
                 }
             }
             __syncthreads();
         }
         if (counts && lane == 0) {
-            const float value = grid_value(best, depth);
-            replaced += value != current;
-            chosen[slot * shape::CHANNELS0 + c] = value;
-            values[cell * shape::CHANNELS0 + c] = value;
+            u32 below = depth;
+            for (int c = begin; c < end; ++c) {
+                below -= bits[c];
+                const float value = grid_value(digit(best, below, bits[c]), bits[c]);
+                replaced += value != chosen[c];
+                chosen[c] = value;
+                values[cell * CHANNELS + c] = value;
+            }
         }
     }
     if (replaced > 0) {

@@ -28,6 +28,7 @@ SHAPES = [
     ([8, 8, 8, 6], 2, 2, 4),
     ([4, 6, 1], 2, 2, 0),
     ([1, 3, 1], 0, 1, 0),
+    ([4, 6, 3], 2, 2, 0),
     ([6, 64, 128, 3], 2, 4, 0),
     ([4, 6, 5, 6, 7, 6, 5, 6, 4, 4], 2, 2, 0),
     ([7, 12, 32], 2, 5, 0),
@@ -45,7 +46,7 @@ def defines(shape):
     assert widths[0] == position + channels0 + channels1, shape
     layers = list(zip(widths, widths[1:]))
     packed = sum(b * whole4(a) + whole4(b) for a, b in layers)
-    rows = 2 * sum(widths[1:-1]) + 2 * widths[-1]
+    rows = 3 * sum(widths[1:])
     return [
         "-DNTC_WIDTHS=" + ",".join(map(str, widths)),
         f"-DNTC_LAYERS={len(layers)}",

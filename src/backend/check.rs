@@ -9,7 +9,7 @@ pub use cases::cases;
 use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
 use crate::error::{Error, Result};
 use crate::model::decode::Geometry;
-use crate::model::quant::stored;
+use crate::model::quant::{MOST_JOINT_BITS, stored};
 use crate::model::structure::{Parameters, Rng};
 use crate::noise::Noise;
 use std::fmt;
@@ -165,7 +165,10 @@ pub fn compare(case: &Case, steps: Steps, one: &mut dyn Backend, other: &mut dyn
         both.step(if alternate { "latent_es alternate" } else { "latent_es" }, |b| b.latent_es(&es))?;
     }
     if case.geometry.structure.levels[0].is_selector() {
-        both.step("search_selectors", |b| b.search_selectors())?;
+        both.step("search_selectors", |b| b.search_selectors(false))?;
+        if case.geometry.structure.levels[0].selector_bits.iter().sum::<u32>() <= MOST_JOINT_BITS {
+            both.step("search_selectors joint", |b| b.search_selectors(true))?;
+        }
     }
     both.step("reset_decoder_adam", |b| b.reset_decoder_adam())?;
     Ok(both.rows)
@@ -239,7 +242,7 @@ pub fn trained(case: &Case, backend: &mut dyn Backend, iterations: u32) -> Resul
         backend.decoder_es(&DecoderEs { step, pairs: 8, sigma: 0.02, rate: 0.01, batch: Some(256) })?;
         backend.latent_es(&LatentEs { step, pairs: 4, sigma: [0.05; 2], rate: 0.02, alternate: false })?;
         if case.geometry.structure.levels[0].is_selector() {
-            backend.search_selectors()?;
+            backend.search_selectors(false)?;
         }
     }
     backend.state()
@@ -299,8 +302,8 @@ impl Backend for Watched {
     fn latent_es(&mut self, step: &LatentEs) -> Result<()> {
         self.verb(("latent_es", step.step), |b| b.latent_es(step), |_, _, _| ())
     }
-    fn search_selectors(&mut self) -> Result<usize> {
-        self.verb(("search_selectors", self.step), |b| b.search_selectors(), |d, a, b| d.exact(*a, *b))
+    fn search_selectors(&mut self, joint: bool) -> Result<usize> {
+        self.verb(("search_selectors", self.step), |b| b.search_selectors(joint), |d, a, b| d.exact(*a, *b))
     }
     fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
         self.backend.evaluate(parameters, round)

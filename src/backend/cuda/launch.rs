@@ -458,14 +458,14 @@ impl Launcher {
         )
     }
 
-    /// One pass over level 0's cells of `cell` texels.
+    /// One pass over level 0's cells of `cell` texels, channel by channel or `joint`ly.
     pub fn search_selectors(
         &self,
         scene: &Scene,
         packed: &Buffer<f32>,
         values: &Buffer<f32>,
         bits: (&Buffer<u32>, usize),
-        cell: (usize, usize),
+        (cell, joint): ((usize, usize), bool),
         changed: &Buffer<u64>,
     ) -> Result<()> {
         let mut lanes = (cell.0 * cell.1).next_power_of_two().min(THREADS);
@@ -484,6 +484,7 @@ impl Launcher {
             cell_w: i32 = cell.0 as i32,
             cell_h: i32 = cell.1 as i32,
             lanes: i32 = lanes as i32,
+            joint: i32 = i32::from(joint),
             changed: u64 = changed.address(),
         )
     }

@@ -139,7 +139,7 @@ impl Shape {
             |layer: &Layer| layer.outputs * layer.inputs.next_multiple_of(4) + layer.outputs.next_multiple_of(4);
         let packed = network.layers.iter().map(packed).sum();
         let hidden: usize = widths[1..widths.len() - 1].iter().sum();
-        let trace_rows = 2 * hidden + 2 * network.outputs();
+        let trace_rows = 3 * (hidden + network.outputs());
         let list: Vec<_> = widths.iter().map(usize::to_string).collect();
         let defines = vec![
             format!("-DNTC_WIDTHS={}", list.join(",")),

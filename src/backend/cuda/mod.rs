@@ -395,12 +395,12 @@ impl Backend for Cuda {
         Ok(())
     }
 
-    fn search_selectors(&mut self) -> Result<usize> {
+    fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let structure = &self.geometry.structure;
         let bits = (&self.bits, structure.levels[0].selector_bits.len());
         self.scratch.count.clear()?;
         let (scene, cell, changed) = (self.scene(), cell_of(structure, 0), &self.scratch.count);
-        self.launcher.search_selectors(&scene, &self.packed, &self.levels[0].w, bits, cell, changed)?;
+        self.launcher.search_selectors(&scene, &self.packed, &self.levels[0].w, bits, (cell, joint), changed)?;
         Ok(self.scratch.count.get(1)?[0] as usize)
     }
 
