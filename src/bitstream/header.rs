@@ -12,6 +12,9 @@ pub const KIND: [u8; 4] = *b"HEAD";
 const FREE: u8 = 0;
 const SELECTORS: u8 = 2;
 
+/// Decoder weights are half floats.
+const WEIGHT_BITS: u8 = 16;
+
 /// Activations by their number.
 const ACTIVATIONS: [Activation; 4] = [Activation::Leaky, Activation::Relu, Activation::Tanh, Activation::Sine];
 
@@ -59,6 +62,7 @@ pub fn write(header: &Header) -> Result<Vec<u8>> {
     bytes.push(u8::from(s.clamp));
     bytes.extend(s.deblock.unwrap_or(0.0).to_le_bytes());
     bytes.push(narrow(s.qbits as usize, "bits")?);
+    bytes.push(WEIGHT_BITS);
     Ok(bytes)
 }
 
@@ -103,6 +107,10 @@ fn read_fields(bytes: &[u8]) -> Result<Header> {
     let clamp = choose(&mut c, "output", &[false, true])?;
     let deblock = c.f32()?;
     let qbits = u32::from(c.u8()?);
+    let (at, weight_bits) = (c.at(), c.u8()?);
+    if weight_bits != WEIGHT_BITS {
+        return refuse(format!("byte {at}: weights of {weight_bits} bits are unknown"));
+    }
     c.end()?;
     let deblock = (deblock.to_bits() != 0).then_some(deblock);
     let structure = Structure {
