@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::config::Config;
+use crate::config::{Config, MAX_TEXELS};
 use crate::error::{Error, Result};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
@@ -28,7 +28,8 @@ Fits a small model to an image, or to the maps of one material, without derivati
 network, of which evolution strategies and exhaustive search find the values. The model decodes to the images.
 
 Without a subcommand it fits. Results go to the folder of --out: the settings (config.toml), a table of the progress \
-(log.csv), pictures, the model (model.safetensors), a checkpoint for --resume and a summary (summary.json).";
+(log.csv), pictures, the model (model.safetensors), the coded file (record.ntes), a checkpoint for --resume and a \
+summary (summary.json).";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,7 +78,7 @@ pub struct Cli {
 pub enum Command {
     /// Measure a model against images, without training
     Eval {
-        /// Run folder or model file
+        /// Run folder, model file or coded file
         #[arg(value_name = "RUN_OR_MODEL")]
         model: PathBuf,
         /// The images that the model was fitted to, in the same order
@@ -89,10 +90,13 @@ pub enum Command {
         /// Also write the summary to this JSON file [default: off]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Refuse a model of more texels than this, padding included
+        #[arg(long, value_name = "N", default_value_t = MAX_TEXELS)]
+        max_pixels: usize,
     },
     /// Write the pictures that a model stands for, from the model alone
     Decode {
-        /// Run folder or model file
+        /// Run folder, model file or coded file
         #[arg(value_name = "RUN_OR_MODEL")]
         model: PathBuf,
         /// Folder for the pictures, one PNG per texture
@@ -101,15 +105,21 @@ pub enum Command {
         /// Keep float latents and weights in place of their quantized values [default: off]
         #[arg(long)]
         float: bool,
+        /// Refuse a model of more texels than this, padding included
+        #[arg(long, value_name = "N", default_value_t = MAX_TEXELS)]
+        max_pixels: usize,
     },
     /// Say what a model is: structure, sizes and rate
     Info {
-        /// Run folder or model file
+        /// Run folder, model file or coded file
         #[arg(value_name = "RUN_OR_MODEL")]
         model: PathBuf,
         /// JSON in place of text [default: off]
         #[arg(long)]
         json: bool,
+        /// Refuse a model of more texels than this, padding included
+        #[arg(long, value_name = "N", default_value_t = MAX_TEXELS)]
+        max_pixels: usize,
     },
     /// Make the bundled material: maps of a procedural cobblestone that share one height field
     Synth {

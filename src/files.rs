@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 
 /// Largest file that [`read_all`] takes, in bytes.
 pub const MAX_FILE: u64 = 1 << 30;
+/// Longest name of a texture in bytes: with what is added to it, it fits a file system.
+const MAX_NAME: usize = 200;
 
 /// Writes `path` as a whole or not at all: `write` fills a temporary file in the same folder, which then takes the name.
 ///
@@ -48,6 +50,16 @@ pub fn folder_of(path: &Path) -> &Path {
 /// The last part of `path` for messages and records: never a folder.
 pub fn base_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// A name that can be a file's: what separates folders or does not print becomes `_`.
+pub fn safe_name(name: &str) -> String {
+    let odd = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
+    let mut safe: String = name.chars().map(|c| if odd(c) { '_' } else { c }).collect();
+    while safe.len() > MAX_NAME {
+        safe.pop();
+    }
+    if safe.is_empty() || safe.bytes().all(|b| b == b'.') { "texture".into() } else { safe }
 }
 
 /// All bytes of `path`. A folder, an empty file and one above [`MAX_FILE`] are refused by name.
@@ -118,5 +130,12 @@ mod tests {
         assert_eq!(folder_of(Path::new("a.png")), Path::new("."));
         assert_eq!(folder_of(Path::new("out/a.png")), Path::new("out"));
         assert_eq!(base_name(Path::new("out/a.png")), "a.png");
+    }
+
+    #[test]
+    fn names_become_safe() {
+        assert_eq!(safe_name("a/b\\c\n"), "a_b_c_");
+        assert_eq!((safe_name("..").as_str(), safe_name("").as_str()), ("texture", "texture"));
+        assert_eq!(safe_name(&"\u{e4}".repeat(150)).len(), 200);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod backend;
 pub mod bench;
+pub mod bitstream;
 pub mod cli;
 pub mod config;
 pub mod error;

@@ -3,7 +3,7 @@
 use ntc_es::bench;
 use ntc_es::cli::{self, Cli, Command};
 use ntc_es::error::Result;
-use ntc_es::run::{self, Outcome, interrupt, tools};
+use ntc_es::run::{self, Outcome, info, interrupt, tools};
 use ntc_es::texture::synth;
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,9 +26,11 @@ fn call(cli: Cli) -> Result<Outcome> {
             Some(folder) => return run::resume(&folder, &cli.config, &cli.given),
             None => return run::fit(&cli.config, &cli.given),
         },
-        Some(Command::Eval { model, images, float, out }) => tools::eval(&model, &images, float, out.as_deref()),
-        Some(Command::Decode { model, out, float }) => tools::decode(&model, &out, float),
-        Some(Command::Info { model, json }) => tools::info(&model, json),
+        Some(Command::Eval { model, images, float, out, max_pixels }) => {
+            tools::eval(&model, &images, float, out.as_deref(), max_pixels)
+        }
+        Some(Command::Decode { model, out, float, max_pixels }) => tools::decode(&model, &out, float, max_pixels),
+        Some(Command::Info { model, json, max_pixels }) => info::info(&model, json, max_pixels),
         Some(Command::Synth { out, size, seed }) => synth::write_material(&out, size as usize, seed),
         Some(Command::Bench { list_simd: true, .. }) => bench::print_levels(),
         Some(Command::Bench { config, size, maps, csv, .. }) => {

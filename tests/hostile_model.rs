@@ -13,7 +13,7 @@ fn try_model(place: &tempfile::TempDir, bytes: &[u8]) -> Option<String> {
     fs::write(&path, bytes).unwrap();
     match load_model(&path) {
         Ok(_) => {
-            tools::write_pictures(&path, &at(place, "decoded"), false).unwrap();
+            tools::write_pictures(&path, &at(place, "decoded"), false, 1 << 26).unwrap();
             None
         }
         Err(e) => {

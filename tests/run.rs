@@ -14,7 +14,7 @@ fn a_run_leaves_every_file_and_its_figures() {
     let said = ntc(place.path(), &format!("{TWO} --latent2 6 4 1 --out run")).works();
     let run = at(&place, "run");
     let mut expected = vec!["checkpoint.safetensors", "config.toml", "inputs.json", "log.csv", "model.safetensors"];
-    expected.push("summary.json");
+    expected.extend(["record.ntes", "summary.json"]);
     let mut expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
     for it in [3, 6] {
         expected.extend([format!("latent_00000{it}.png"), format!("latent2_00000{it}.png")]);

@@ -65,6 +65,7 @@ prop_compose! {
         ),
         deblock_falloff in 0.01f32..=1024.0,
         qbits in 1u32..=16,
+        coding in prop_oneof![Just(Coding::Fixed), Just(Coding::Range)],
     ) -> Config {
         let (clamp, deblock) = flags;
         let (hidden, nfreq) = short;
@@ -73,7 +74,7 @@ prop_compose! {
         let pos = if nfreq.is_some() { None } else { pos.map(String::from) };
         let deblock = deblock && latent.as_ref().is_none_or(|l| l[0] > 0);
         Config {
-            latent, latent2, block, filter, mlp, hidden, act, leak, clamp, pos, nfreq, deblock, deblock_falloff, qbits,
+            latent, latent2, block, filter, mlp, hidden, act, leak, clamp, pos, nfreq, deblock, deblock_falloff, qbits, coding,
             ..Config::default()
         }
     }

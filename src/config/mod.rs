@@ -4,6 +4,7 @@
 //! said without images, [`Config::resolve`] fits the settings to an image size, [`Config::complete`] writes down what
 //! was chosen.
 
+mod check;
 mod resolve;
 mod text;
 mod validate;
@@ -13,10 +14,11 @@ pub(crate) mod arbitrary;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use check::check_structure;
 pub use resolve::MAX_TEXELS;
 
 use crate::error::{Error, Result};
-use crate::model::structure::{Activation, Channels, Filter, Rng};
+use crate::model::structure::{Activation, Channels, Coding, Filter, Rng};
 use clap::builder::ArgAction;
 use clap::{Args, FromArgMatches};
 use serde::{Deserialize, Serialize};
@@ -200,6 +202,9 @@ pub struct Config {
     /// Reach of --deblock from a cell edge in texels, 0.01 to 1024; up to 1.5 is the ring of one texel
     #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Model")]
     pub deblock_falloff: f32,
+    /// How the written file holds its values: fixed at computable offsets, range smaller and read from the front
+    #[arg(long, value_enum, default_value_t = Coding::Range, help_heading = "Model")]
+    pub coding: Coding,
     /// Bits per latent value when quantized after training, 1 to 16; more is better and costs bits
     #[arg(long, value_name = "BITS", default_value_t = 8, help_heading = "Model")]
     pub qbits: u32,

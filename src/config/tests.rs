@@ -131,6 +131,7 @@ fn the_hash_follows_the_result() {
         ("deblock", json!(true), true),
         ("deblock-falloff", json!(2.0), true),
         ("qbits", json!(6), true),
+        ("coding", json!("fixed"), true),
         ("mlp-pairs", json!(16), true),
         ("mlp-batch", json!(1024), true),
         ("mlp-sigma", json!(0.01), true),

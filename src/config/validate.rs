@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 /// Textures of a material at most.
-const MAX_IMAGES: usize = 8;
+pub(super) const MAX_IMAGES: usize = 8;
 /// Units of a layer at most, the decoder's inputs included.
 pub(super) const MAX_UNITS: usize = 128;
 /// Iterations at most, for counts and for the distances between two of a kind.

@@ -80,7 +80,7 @@ impl QuantizedLevel {
     }
 
     /// Bits of one channel's indices at their order-0 entropy.
-    fn entropy_bits(&self, channel: usize) -> f64 {
+    pub fn entropy_bits(&self, channel: usize) -> f64 {
         let mut counts = vec![0u64; 1 << self.bits[channel]];
         self.indices.iter().skip(channel).step_by(self.bits.len()).for_each(|&k| counts[k as usize] += 1);
         let total = (self.indices.len() / self.bits.len()) as f64;
@@ -89,9 +89,11 @@ impl QuantizedLevel {
     }
 }
 
-/// Decoder weights as the file keeps them: rounded to half floats.
+/// Decoder weights as the file keeps them: rounded to half floats, beyond their range to the largest.
 pub fn round_to_half(parameters: &[f32]) -> Vec<f32> {
-    parameters.iter().map(|&w| half::f16::from_f32(w).to_f32()).collect()
+    let largest = half::f16::MAX.to_f32();
+    // `clamp` keeps NaN: a state that is no number must not look like one.
+    parameters.iter().map(|&w| half::f16::from_f32(w.clamp(-largest, largest)).to_f32()).collect()
 }
 
 /// Estimated rates in bits per source texel position.

@@ -48,6 +48,16 @@ pub enum Rng {
     Mt,
 }
 
+/// How a file holds its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Coding {
+    /// Every value at a computable bit offset, as a GPU would read it.
+    Fixed,
+    /// Behind an adaptive range coder: smaller, and read from the front.
+    Range,
+}
+
 /// One latent grid. Values are stored (y, x, channel), channel fastest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

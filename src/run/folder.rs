@@ -13,6 +13,8 @@ pub const INPUTS: &str = "inputs.json";
 pub const LOG: &str = "log.csv";
 /// The model.
 pub const MODEL: &str = "model.safetensors";
+/// The coded file.
+pub const RECORD: &str = "record.ntes";
 /// Everything that --resume needs.
 pub const CHECKPOINT: &str = "checkpoint.safetensors";
 /// The figures.
@@ -20,8 +22,6 @@ pub const SUMMARY: &str = "summary.json";
 
 /// Largest trial before a run, in bytes.
 const MAX_TRIAL: usize = 1 << 24;
-/// Longest name of a texture in bytes: with what is added to it, it fits a file system.
-const MAX_NAME: usize = 200;
 
 /// A folder that a run writes to.
 #[derive(Clone, Debug)]
@@ -138,16 +138,6 @@ pub fn picture_name(kind: &str, k: usize, textures: usize) -> String {
     if textures > 1 { format!("{kind}_t{k}.png") } else { format!("{kind}.png") }
 }
 
-/// A name that can be a file's: what separates folders or does not print becomes `_`.
-pub fn safe_name(name: &str) -> String {
-    let odd = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
-    let mut safe: String = name.chars().map(|c| if odd(c) { '_' } else { c }).collect();
-    while safe.len() > MAX_NAME {
-        safe.pop();
-    }
-    if safe.is_empty() || safe.bytes().all(|b| b == b'.') { "texture".into() } else { safe }
-}
-
 /// File names for `names`, each `name.png`; names that clash get `_tK`, K being the texture's number.
 pub fn distinct_names(names: &[&str]) -> Vec<String> {
     // File systems may not tell upper from lower case.
@@ -181,10 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_safe_and_distinct() {
-        assert_eq!(safe_name("a/b\\c\n"), "a_b_c_");
-        assert_eq!((safe_name("..").as_str(), safe_name("").as_str()), ("texture", "texture"));
-        assert_eq!(safe_name(&"\u{e4}".repeat(150)).len(), 200);
+    fn names_become_distinct() {
         assert_eq!(distinct_names(&["a", "b"]), ["a.png", "b.png"]);
         assert_eq!(distinct_names(&["a", "b", "A"]), ["a_t0.png", "b.png", "A_t2.png"]);
         assert_eq!(distinct_names(&["a", "a", "a_t0"]), ["a_t0.png", "a_t1.png", "a_t0_t2.png"]);

@@ -1,9 +1,9 @@
 //! The images of a run: reading them, and finding the same ones again for --resume.
 
-use super::folder::safe_name;
 use super::say;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::files::safe_name;
 use crate::files::write_atomic;
 use crate::texture::{Texture, bundled, load};
 use serde::{Deserialize, Serialize};

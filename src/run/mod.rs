@@ -2,8 +2,10 @@
 
 pub mod checkpoint;
 pub mod clock;
+pub mod coded;
 pub mod cuda_check;
 pub mod folder;
+pub mod info;
 pub mod inputs;
 pub mod interrupt;
 pub mod log;
@@ -15,24 +17,24 @@ pub mod summary;
 mod tensors;
 pub mod tools;
 
-pub use model_file::{Model, load_model};
+pub use model_file::{Model, load_model, load_model_up_to};
 
 use crate::backend::check::Watched;
 use crate::backend::cpu::{Cpu, CpuOptions};
 use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, State};
+use crate::config::MAX_TEXELS;
 use crate::config::{Config, CudaDevice};
 use crate::error::{Error, Result};
-use crate::eval;
 use crate::model::decode::Geometry;
-use crate::model::quant::stored;
 use crate::model::structure::{Rng, Structure, TextureInfo};
 use crate::noise::Noise;
 use crate::texture::Target;
 use crate::train::{Progress, Report, fit as train, init, measure};
 use checkpoint::Checkpoint;
 use clock::Clock;
-use folder::{CHECKPOINT, CONFIG, Folder, INPUTS, LOG, SUMMARY};
+use coded::Coded;
+use folder::{CHECKPOINT, CONFIG, Folder, INPUTS, LOG, RECORD, SUMMARY};
 use inputs::{Inputs, Material, Source};
 use log::Log;
 use pictures::{Views, write_side_by_side};
@@ -187,7 +189,7 @@ impl Job {
     /// Begins with the first iteration. An earlier run's files go one by one as ours replace them; what would outlive
     /// that and tell of the earlier run goes now. config.toml makes it a run folder, so that comes last.
     fn start(&self, folder: &Folder, inputs: &Inputs) -> Result<Outcome> {
-        [CHECKPOINT, SUMMARY, CONFIG].iter().try_for_each(|name| folder.remove(name))?;
+        [CHECKPOINT, SUMMARY, RECORD, CONFIG].iter().try_for_each(|name| folder.remove(name))?;
         folder.clear_pictures(|_| false)?;
         inputs.write(&folder.file(INPUTS))?;
         folder.write_text(CONFIG, &self.config.to_toml())?;
@@ -256,6 +258,7 @@ impl Job {
             folder,
             structure,
             network: &self.geometry.network,
+            coding: self.config.coding,
             config_hash: self.config.hash(),
             clock,
             log,
@@ -281,22 +284,23 @@ impl Job {
         Ok(Outcome::Interrupted)
     }
 
-    /// Writes the pictures as `decode` does, and measures those.
+    /// Writes the coded file, reads it back, writes the pictures as `decode` does, and measures those.
     fn final_pictures(&self, folder: &Folder, backend: &mut dyn Backend, report: &Report) -> Result<Summary> {
         let structure = &self.geometry.structure;
-        let parameters = backend.state()?.parameters;
-        let (as_stored, _) = stored(structure, &parameters);
-        let decoded = backend.decode(Some(&as_stored))?;
-        let (target_views, views) = (Views::new(structure, &self.target.planes), Views::new(structure, &decoded));
+        let record = folder.file(RECORD);
+        coded::save(&record, structure, &backend.state()?.parameters, self.config.coding)?;
+        let coded = Coded::read(&record, MAX_TEXELS)?;
+        let found = coded.measure(&self.target.planes, backend)?;
+        let (target_views, views) = (Views::new(structure, &self.target.planes), Views::new(structure, &found.decoded));
         views.write_all(folder, "recon_q_final")?;
         write_side_by_side(folder, &target_views, &views)?;
         Ok(Summary::new(&Facts {
             config: &self.config,
             structure,
-            weights: parameters.decoder.len(),
+            weights: coded.record.decoder.len(),
             sources: &self.sources,
             report,
-            quality: &eval::measure(structure, &self.target.planes, &decoded),
+            found: &found,
             backend: (backend.name(), backend.device()),
         }))
     }

@@ -1,32 +1,40 @@
 //! The model file: everything that decoding needs and nothing else, so that equal runs give equal bytes.
 
+use super::coded::{Coded, is_coded};
 use super::folder;
 use super::tensors::{Bytes, Tensor, Tensors, write};
-use crate::config::{Config, MAX_TEXELS};
+use crate::config::{MAX_TEXELS, check_structure};
 use crate::error::{Error, Result};
 use crate::model::decode::Geometry;
 use crate::model::mlp::Network;
 use crate::model::quant::{grid_index, grid_value};
-use crate::model::structure::{Filter, Level, Parameters, Structure};
-use crate::texture::MAX_SIDE;
-use crate::texture::target::MAX_TEXTURES;
+use crate::model::structure::{Coding, Level, Parameters, Structure};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// Version of the layout; a reader refuses others.
 const FORMAT: u32 = 1;
-/// Latent values of a level at most.
-const MAX_VALUES: usize = 1 << 30;
-/// Widest padding of a side, exclusive: the largest --block.
-const MAX_PADDING: usize = 256;
 
 /// A model as read from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// What it looks like.
     pub structure: Structure,
-    /// Its float values.
+    /// Its float values; what the coded file says where that is all there is.
     pub parameters: Parameters,
+    /// Its coded file, where there is one.
+    pub coded: Option<Coded>,
+}
+
+impl Model {
+    /// What a reader of the coded file gets; a model without one is encoded in memory. `path` is what messages name.
+    pub fn coded(&self, path: &Path, coding: Coding) -> Result<Cow<'_, Coded>> {
+        match &self.coded {
+            Some(coded) => Ok(Cow::Borrowed(coded)),
+            None => Coded::of_model(path, &self.structure, &self.parameters, coding).map(Cow::Owned),
+        }
+    }
 }
 
 /// The JSON beside the tensors.
@@ -62,27 +70,65 @@ fn level_tensor(k: usize, level: &Level, values: &[f32]) -> Tensor {
     Tensor::u8(format!("selector{k}"), &shape, values.iter().enumerate().map(index).collect())
 }
 
-/// Reads a model from its file, or from the run folder that holds it.
+/// Reads a model from its file, coded or not, or from the run folder that holds it.
 ///
 /// # Errors
 /// A file that is not a model of ours, whatever its bytes are: one line, before anything large is allocated.
 pub fn load_model(path: &Path) -> Result<Model> {
-    let inside = path.join(folder::MODEL);
-    let path = match path.is_dir() {
-        true if inside.is_file() => inside.as_path(),
-        true => return Err(Error::file(path, format!("has no {}; name a run folder or a model file", folder::MODEL))),
-        false => path,
-    };
+    load_model_up_to(path, MAX_TEXELS)
+}
+
+/// As [`load_model`], with a limit on the texels, padding included.
+///
+/// # Errors
+/// As [`load_model`]; a model of more texels.
+pub fn load_model_up_to(path: &Path, most: usize) -> Result<Model> {
+    if !path.is_dir() {
+        return if is_coded(path) { load_coded(path, most) } else { load_float(path, most) };
+    }
+    let [float, coded] = [folder::MODEL, folder::RECORD].map(|name| path.join(name));
+    match (float.is_file(), coded.is_file()) {
+        (true, false) => load_float(&float, most),
+        (false, true) => load_coded(&coded, most),
+        (true, true) => {
+            let (float, record) = (load_float(&float, most)?, Coded::read(&coded, most)?);
+            if float.structure != record.record.structure {
+                return Err(Error::file(coded, format!("is of another model than {}", folder::MODEL)));
+            }
+            Ok(Model { coded: Some(record), ..float })
+        }
+        (false, false) => {
+            let message = format!("has no {}; name a run folder or a model file", folder::MODEL);
+            Err(Error::file(path, message))
+        }
+    }
+}
+
+/// Reads a coded file.
+fn load_coded(path: &Path, most: usize) -> Result<Model> {
+    let coded = Coded::read(path, most)?;
+    // Whatever decoding derives from a structure can be derived from this one.
+    Geometry::new(coded.record.structure.clone()).map_err(|e| Error::file(path, e.to_string()))?;
+    let (structure, parameters) = (coded.record.structure.clone(), coded.record.parameters());
+    Ok(Model { structure, parameters, coded: Some(coded) })
+}
+
+/// Reads the float values of a model.
+fn load_float(path: &Path, most: usize) -> Result<Model> {
     let bytes = Bytes::read(path)?;
     let tensors = bytes.tensors()?;
     let About { format, structure } = tensors.about()?;
     if format != FORMAT {
         return Err(Error::file(path, format!("has format {format}; this program reads format {FORMAT}")));
     }
-    check(&structure).map_err(|message| Error::file(path, format!("its structure is refused: {message}")))?;
+    check_structure(&structure).map_err(|message| Error::file(path, format!("its structure is refused: {message}")))?;
+    if structure.texels() > most {
+        let (width, height) = (structure.width, structure.height);
+        return Err(Error::file(path, format!("has {width}x{height} texels; --max-pixels is {most}")));
+    }
     let geometry = Geometry::new(structure).map_err(|e| Error::file(path, e.to_string()))?;
     let parameters = read_parameters(&tensors, path, &geometry)?;
-    Ok(Model { structure: geometry.structure, parameters })
+    Ok(Model { structure: geometry.structure, parameters, coded: None })
 }
 
 fn read_parameters(tensors: &Tensors, path: &Path, geometry: &Geometry) -> Result<Parameters> {
@@ -111,60 +157,4 @@ fn read_level(tensors: &Tensors, path: &Path, k: usize, level: &Level) -> Result
         return Err(Error::file(path, format!("tensor `{name}`: value {at} is {index}, beyond {bits} bits")));
     }
     Ok(indices.iter().enumerate().map(|(i, &index)| grid_value(u32::from(index), bits(i))).collect())
-}
-
-/// Refuses a structure that no settings lead to. What is checked here keeps the sums below from overflowing; the
-/// settings' own rules do the rest.
-fn check(structure: &Structure) -> std::result::Result<(), String> {
-    let Structure { width, height, source_width, source_height, .. } = *structure;
-    let side = |name: &str, padded: usize, source: usize| {
-        let sane = source >= 1 && source <= padded && padded - source < MAX_PADDING && source <= MAX_SIDE;
-        if sane { Ok(()) } else { Err(format!("{name} {padded} for a source of {source}")) }
-    };
-    side("width", width, source_width)?;
-    side("height", height, source_height)?;
-    if width * height > MAX_TEXELS {
-        return Err(format!("{width}x{height} texels, at most {MAX_TEXELS}"));
-    }
-    check_textures(structure)?;
-    if !(1..=2).contains(&structure.levels.len()) {
-        return Err(format!("{} latent levels, 1 or 2", structure.levels.len()));
-    }
-    for (k, level) in structure.levels.iter().enumerate() {
-        check_level(k, level)?;
-    }
-    match Config::default().adopt(structure, &[]) {
-        Ok(_) => Ok(()),
-        Err(_) => Err("no settings of ntc-es give it".into()),
-    }
-}
-
-fn check_textures(structure: &Structure) -> std::result::Result<(), String> {
-    let count = structure.textures.len();
-    if !(1..=MAX_TEXTURES).contains(&count) {
-        return Err(format!("{count} textures, 1 to {MAX_TEXTURES}"));
-    }
-    for texture in &structure.textures {
-        if !(1..=4).contains(&texture.channels) || ![8, 16].contains(&texture.depth) {
-            return Err(format!("a texture of {} channels with {} bits", texture.channels, texture.depth));
-        }
-        if texture.name != folder::safe_name(&texture.name) {
-            return Err(format!("{:?} is no name for a texture", texture.name.chars().take(80).collect::<String>()));
-        }
-    }
-    Ok(())
-}
-
-fn check_level(k: usize, level: &Level) -> std::result::Result<(), String> {
-    let Level { width, height, channels, filter, ref selector_bits } = *level;
-    let values = width.checked_mul(height).and_then(|n| n.checked_mul(channels)).unwrap_or(usize::MAX);
-    if !(1..=MAX_VALUES).contains(&values) {
-        return Err(format!("level {k} of {width}x{height}x{channels} values"));
-    }
-    if selector_bits.is_empty() {
-        return Ok(());
-    }
-    let fits = selector_bits.len() == channels && selector_bits.iter().all(|bits| (1..=8).contains(bits));
-    let sane = k == 0 && filter == Filter::Nearest && fits;
-    if sane { Ok(()) } else { Err(format!("level {k} with selectors of {selector_bits:?} bits")) }
 }

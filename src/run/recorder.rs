@@ -2,15 +2,15 @@
 
 use super::checkpoint::Checkpoint;
 use super::clock::Clock;
-use super::folder::{CHECKPOINT, Folder, MODEL};
+use super::folder::{CHECKPOINT, Folder, MODEL, RECORD};
 use super::log::Log;
 use super::pictures::{Views, write_latents};
 use super::progress::Shown;
-use super::{interrupt, model_file};
+use super::{coded, interrupt, model_file};
 use crate::backend::Backend;
 use crate::error::Result;
 use crate::model::mlp::Network;
-use crate::model::structure::Structure;
+use crate::model::structure::{Coding, Structure};
 use crate::train::{Progress, Report, Watch};
 
 /// Follows a run into its folder.
@@ -21,6 +21,8 @@ pub struct Recorder<'a> {
     pub structure: &'a Structure,
     /// Its decoder.
     pub network: &'a Network,
+    /// How its file is coded.
+    pub coding: Coding,
     /// Hash of the settings.
     pub config_hash: String,
     /// Time of all sittings.
@@ -51,6 +53,7 @@ impl Watch for Recorder<'_> {
         Views::new(self.structure, &decoded).write_all(self.folder, &format!("recon_{iteration:06}"))?;
         write_latents(self.folder, self.structure, &state.parameters, iteration)?;
         model_file::save(&self.folder.file(MODEL), self.structure, self.network, &state.parameters)?;
+        coded::save(&self.folder.file(RECORD), self.structure, &state.parameters, self.coding)?;
         let (config_hash, spent) = (self.config_hash.clone(), self.clock.spent());
         let checkpoint = Checkpoint { config_hash, progress: *progress, spent, state };
         checkpoint.save(&self.folder.file(CHECKPOINT), self.structure)?;

@@ -1,11 +1,11 @@
 //! summary.json and the short table of it.
 
 use super::clock::{cpu_model, peak_rss_bytes};
+use super::coded::{Found, bpp};
 use super::inputs::Source;
 use super::printed;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::eval::Quality;
 use crate::files::write_atomic;
 use crate::metrics::mse_to_psnr;
 use crate::model::structure::Structure;
@@ -37,6 +37,10 @@ pub struct Summary {
     pub bpp_raw: f64,
     /// Estimated bits per texel at the indices' order-0 entropy.
     pub bpp_entropy: f64,
+    /// Bits of the coded file per texel, nothing left out. Lower is better.
+    pub bpp_file: f64,
+    /// Bytes of the coded file.
+    pub file_bytes: usize,
     /// Decoder weights, biases included.
     pub weights: usize,
     /// Iterations done.
@@ -110,10 +114,10 @@ pub struct Facts<'a> {
     pub weights: usize,
     /// The image files.
     pub sources: &'a [Source],
-    /// The last report.
+    /// The last report: what it says of the float state counts.
     pub report: &'a Report,
-    /// Of what `decode` writes.
-    pub quality: &'a [Quality],
+    /// What was read back from the coded file.
+    pub found: &'a Found,
     /// The backend's name and instruction level.
     pub backend: (&'static str, String),
 }
@@ -121,18 +125,19 @@ pub struct Facts<'a> {
 impl Summary {
     /// The summary of a model against its images, without a run.
     pub fn new(facts: &Facts) -> Self {
-        let Facts { config, structure, report, quality, .. } = facts;
-        let mse_q: Vec<f64> = report.textures.iter().map(|t| t.1).collect();
-        let similar: Option<Vec<f64>> = quality.iter().map(|q| q.ssim).collect();
-        let mse_q = weighted_mean(&mse_q, &config.weights);
+        let Facts { config, structure, report, found, .. } = facts;
+        let similar: Option<Vec<f64>> = found.quality.iter().map(|q| q.ssim).collect();
+        let mse_q = weighted_mean(&found.mse, &config.weights);
         Summary {
             psnr_db: report.psnr_db,
             psnr_q_db: mse_to_psnr(mse_q),
             ssim: similar.map(|s| weighted_mean(&s, &config.weights)),
             mse: Some(report.mse),
             mse_q: Some(mse_q),
-            bpp_raw: report.rates.raw,
-            bpp_entropy: report.rates.entropy,
+            bpp_raw: found.rates.raw,
+            bpp_entropy: found.rates.entropy,
+            bpp_file: bpp(structure, found.bytes),
+            file_bytes: found.bytes,
             weights: facts.weights,
             iterations: None,
             finished: None,
@@ -187,7 +192,8 @@ impl Summary {
         let db = |x: Option<f64>| printed(x, 2);
         line("PSNR", format!("{} dB float, {} dB as decoded", db(self.psnr_db), db(self.psnr_q_db)));
         line("SSIM", printed(self.ssim, 4));
-        line("rate", format!("{:.3} bpp raw, {:.3} bpp entropy", self.bpp_raw, self.bpp_entropy));
+        let (raw, entropy, file) = (self.bpp_raw, self.bpp_entropy, self.bpp_file);
+        line("rate", format!("{raw:.3} bpp raw, {entropy:.3} bpp entropy, {file:.3} bpp file"));
         line("size", format!("{} x {} texels, {} decoder weights", self.width, self.height, self.weights));
         if let (Some(n), Some(wall), Some(cpu)) = (self.iterations, self.wall_s, self.cpu_s) {
             line("time", format!("{n} iterations, {wall:.1} s, {cpu:.1} CPU s"));
@@ -204,7 +210,7 @@ impl Summary {
 
 fn texture(facts: &Facts, k: usize) -> TextureSummary {
     let (info, source) = (&facts.structure.textures[k], &facts.sources[k]);
-    let (mse, mse_q) = facts.report.textures[k];
+    let (mse, mse_q) = (facts.report.textures[k].0, facts.found.mse[k]);
     TextureSummary {
         name: info.name.clone(),
         file: source.file.clone(),
@@ -216,6 +222,6 @@ fn texture(facts: &Facts, k: usize) -> TextureSummary {
         mse_q: Some(mse_q),
         psnr_db: mse_to_psnr(mse),
         psnr_q_db: mse_to_psnr(mse_q),
-        ssim: facts.quality[k].ssim,
+        ssim: facts.found.quality[k].ssim,
     }
 }

@@ -1,8 +1,8 @@
-//! What can be done with a fitted model: measure it, write its pictures, say what it is.
+//! What can be done with a fitted model: measure it, write its pictures.
 
 use super::folder::{CONFIG, Folder, distinct_names};
 use super::inputs::Material;
-use super::model_file::{Model, load_model};
+use super::model_file::{Model, load_model_up_to};
 use super::pictures::Views;
 use super::print;
 use super::summary::{Facts, Summary};
@@ -13,22 +13,22 @@ use crate::config::{Config, Simd};
 use crate::error::{Error, Result};
 use crate::eval;
 use crate::model::decode::Geometry;
-use crate::model::quant::{Rates, stored};
-use crate::model::structure::{Channels, Level, Parameters, Rng, Structure, TextureInfo};
+use crate::model::structure::{Channels, Coding, Parameters, Rng, Structure, TextureInfo};
 use crate::noise::Noise;
 use crate::texture::{Target, Texture, load};
 use crate::train::{Progress, measure};
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Measures the model in `path` against `images`, prints the summary, and writes it to `out` where that is named.
-/// `float` skips quantization.
+/// `float` skips quantization; models of more than `most` texels are refused.
 ///
 /// # Errors
 /// A model or images that cannot be read, or images that the model is not of.
-pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>) -> Result<()> {
-    let Model { structure, parameters } = load_model(path)?;
+pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>, most: usize) -> Result<()> {
+    let model = load_model_up_to(path, most)?;
     let config = run_config(path)?;
+    let coded = model.coded(path, config.coding)?.into_owned();
+    let Model { structure, parameters, .. } = model;
     if images.len() != structure.textures.len() {
         let (given, wanted) = (images.len(), structure.textures.len());
         return Err(Error::config(format!("IMAGE: {given} images; the model is of {wanted}, give them in its order")));
@@ -44,18 +44,19 @@ pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>) -> 
         return Err(Error::config(format!("{name}: {width}x{height} texels; the model is of {}x{}", size.0, size.1)));
     }
     let target = Target::new(textures, structure.width, structure.height)?;
-    let (as_stored, _) = stored(&structure, &parameters);
-    let decoded_from = if float { &parameters } else { &as_stored };
     let mut backend = backend(&structure, &target.planes, parameters.clone(), &config)?;
     let report = measure(&config, &structure, &mut backend, &Progress::default(), None)?;
-    let decoded = backend.decode(Some(decoded_from))?;
+    let mut found = coded.measure(&target.planes, &mut backend)?;
+    if float {
+        found.quality = eval::measure(&structure, &target.planes, &backend.decode(None)?);
+    }
     let summary = Summary::new(&Facts {
         config: &config,
         structure: &structure,
         weights: parameters.decoder.len(),
         sources: &sources,
         report: &report,
-        quality: &eval::measure(&structure, &target.planes, &decoded),
+        found: &found,
         backend: (backend.name(), backend.device()),
     });
     let summary = if float { summary.float_only() } else { summary };
@@ -66,7 +67,7 @@ pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>) -> 
 }
 
 /// Settings of the run folder that a model lies in, for its weights and threads; defaults for a bare model.
-fn run_config(path: &Path) -> Result<Config> {
+pub(super) fn run_config(path: &Path) -> Result<Config> {
     let file = path.join(CONFIG);
     if !file.is_file() {
         return Ok(Config::default());
@@ -100,8 +101,8 @@ fn backend(structure: &Structure, target: &[Vec<f32>], parameters: Parameters, c
 ///
 /// # Errors
 /// As [`write_pictures`].
-pub fn decode(path: &Path, out: &Path, float: bool) -> Result<()> {
-    let files = write_pictures(path, out, float)?;
+pub fn decode(path: &Path, out: &Path, float: bool, most: usize) -> Result<()> {
+    let files = write_pictures(path, out, float, most)?;
     print(&files.iter().map(|file| format!("{}\n", file.display())).collect::<String>())
 }
 
@@ -109,9 +110,11 @@ pub fn decode(path: &Path, out: &Path, float: bool) -> Result<()> {
 ///
 /// # Errors
 /// A model that cannot be read, a folder that cannot be written.
-pub fn write_pictures(path: &Path, out: &Path, float: bool) -> Result<Vec<PathBuf>> {
-    let Model { structure, parameters } = load_model(path)?;
-    let parameters = if float { parameters } else { stored(&structure, &parameters).0 };
+pub fn write_pictures(path: &Path, out: &Path, float: bool, most: usize) -> Result<Vec<PathBuf>> {
+    let model = load_model_up_to(path, most)?;
+    let stored = if float { None } else { Some(model.coded(path, Coding::Fixed)?.record.parameters()) };
+    let Model { structure, parameters, .. } = model;
+    let parameters = stored.unwrap_or(parameters);
     let folder = Folder::create(out, 1)?;
     let decoded = backend(&structure, &[], parameters, &Config::default())?.decode(None)?;
     let views = Views::new(&structure, &decoded);
@@ -119,62 +122,4 @@ pub fn write_pictures(path: &Path, out: &Path, float: bool) -> Result<Vec<PathBu
     let files: Vec<_> = distinct_names(&names).iter().map(|name| folder.file(name)).collect();
     files.iter().enumerate().try_for_each(|(k, file)| views.write_texture(file, k))?;
     Ok(files)
-}
-
-/// Prints what the model in `path` is, as a table or as JSON.
-///
-/// # Errors
-/// A model that cannot be read.
-pub fn info(path: &Path, json: bool) -> Result<()> {
-    let Model { structure, parameters } = load_model(path)?;
-    let (_, rates) = stored(&structure, &parameters);
-    let weights = parameters.decoder.len();
-    if !json {
-        return print(&table(&structure, weights, rates));
-    }
-    let value = serde_json::json!({
-        "bpp_entropy": rates.entropy,
-        "bpp_raw": rates.raw,
-        "latents": structure.levels.iter().map(Level::values).sum::<usize>(),
-        "structure": structure,
-        "weights": weights,
-    });
-    print(&format!("{value:#}\n"))
-}
-
-fn table(structure: &Structure, weights: usize, rates: Rates) -> String {
-    let Structure { width, height, source_width, source_height, .. } = *structure;
-    let mut out = String::new();
-    let mut line = |name: &str, text: String| {
-        let _ = writeln!(out, "{name:<12} {text}"); // a String takes everything
-    };
-    let padding = if (width, height) == (source_width, source_height) {
-        "".into()
-    } else {
-        format!(", padded to {width} x {height}")
-    };
-    line("size", format!("{source_width} x {source_height} texels{padding}"));
-    for (k, t) in structure.textures.iter().enumerate() {
-        line(&format!("texture {k}"), format!("{}: {} channels, {} bits", t.name, t.channels, t.depth));
-    }
-    for (k, level) in structure.levels.iter().enumerate() {
-        let Level { width, height, channels, filter, ref selector_bits } = *level;
-        let kind = if selector_bits.is_empty() {
-            format!("{} bits", structure.qbits)
-        } else {
-            format!("selectors of {selector_bits:?} bits")
-        };
-        let filter = format!("{filter:?}").to_lowercase();
-        line(&format!("level {k}"), format!("{width} x {height} x {channels}, {filter}, {kind}"));
-    }
-    line("position", structure.position.clone());
-    let layers: Vec<_> = structure.hidden.iter().map(usize::to_string).collect();
-    let activation = format!("{:?}", structure.activation).to_lowercase();
-    let head = if structure.clamp { "clamp" } else { "sigmoid" };
-    line("decoder", format!("hidden {}, {activation}, {head}, {weights} weights", layers.join(",")));
-    if let Some(falloff) = structure.deblock {
-        line("deblock", format!("falloff {falloff}"));
-    }
-    line("rate", format!("{:.3} bpp raw, {:.3} bpp entropy", rates.raw, rates.entropy));
-    out
 }

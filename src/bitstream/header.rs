@@ -1,0 +1,167 @@
+//! The section HEAD: the complete decode configuration.
+
+use super::container::Cursor;
+use super::{Result, refuse};
+use crate::config::check_structure;
+use crate::model::structure::{Activation, Coding, Filter, Level, Structure, TextureInfo};
+
+/// Its type.
+pub const KIND: [u8; 4] = *b"HEAD";
+
+/// How the values of a level are meant.
+const FREE: u8 = 0;
+const SELECTORS: u8 = 2;
+
+/// Activations by their number.
+const ACTIVATIONS: [Activation; 4] = [Activation::Leaky, Activation::Relu, Activation::Tanh, Activation::Sine];
+
+/// The header of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Header {
+    /// How the sections behind it are coded.
+    pub coding: Coding,
+    /// What decoding needs besides the values.
+    pub structure: Structure,
+    /// Smallest value and range of each channel of each free level; nothing for selectors.
+    pub ranges: Vec<Option<Vec<(f32, f32)>>>,
+}
+
+/// Sizes as the format holds them.
+fn narrow<T: TryFrom<usize>>(value: usize, what: &str) -> Result<T> {
+    T::try_from(value).map_err(|_| format!("{what} {value} is beyond the format"))
+}
+
+/// The bytes of a header.
+pub fn write(header: &Header) -> Result<Vec<u8>> {
+    let Structure { width, height, source_width, source_height, ref textures, ref levels, .. } = header.structure;
+    let s = &header.structure;
+    let mut bytes = vec![u8::from(header.coding == Coding::Range)];
+    for side in [width, height, source_width, source_height] {
+        bytes.extend(narrow::<u32>(side, "side")?.to_le_bytes());
+    }
+    bytes.push(narrow(textures.len(), "textures")?);
+    for texture in textures {
+        bytes.push(narrow(texture.channels, "channels")?);
+        bytes.push(narrow(texture.depth as usize, "depth")?);
+        put_text(&mut bytes, &texture.name)?;
+    }
+    bytes.push(narrow(levels.len(), "levels")?);
+    for (level, ranges) in levels.iter().zip(&header.ranges) {
+        put_level(&mut bytes, level, ranges.as_deref().unwrap_or(&[]))?;
+    }
+    put_text(&mut bytes, &s.position)?;
+    bytes.push(narrow(s.hidden.len(), "hidden layers")?);
+    for &units in &s.hidden {
+        bytes.push(narrow(units, "units")?);
+    }
+    bytes.push(ACTIVATIONS.iter().position(|&a| a == s.activation).unwrap_or(0) as u8);
+    bytes.extend(s.leak.to_le_bytes());
+    bytes.push(u8::from(s.clamp));
+    bytes.extend(s.deblock.unwrap_or(0.0).to_le_bytes());
+    bytes.push(narrow(s.qbits as usize, "bits")?);
+    Ok(bytes)
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) -> Result<()> {
+    bytes.extend(narrow::<u16>(text.len(), "text of length")?.to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn put_level(bytes: &mut Vec<u8>, level: &Level, ranges: &[(f32, f32)]) -> Result<()> {
+    bytes.extend(narrow::<u32>(level.width, "width")?.to_le_bytes());
+    bytes.extend(narrow::<u32>(level.height, "height")?.to_le_bytes());
+    bytes.push(narrow(level.channels, "channels")?);
+    bytes.push(u8::from(level.filter == Filter::Nearest));
+    bytes.push(if level.is_selector() { SELECTORS } else { FREE });
+    for &bits in &level.selector_bits {
+        bytes.push(narrow(bits as usize, "bits")?);
+    }
+    for (low, range) in ranges {
+        bytes.extend(low.to_le_bytes());
+        bytes.extend(range.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Reads and validates a header.
+pub fn read(bytes: &[u8]) -> Result<Header> {
+    read_fields(bytes).map_err(|message| format!("header: {message}"))
+}
+
+fn read_fields(bytes: &[u8]) -> Result<Header> {
+    let mut c = Cursor::new(bytes);
+    let coding = choose(&mut c, "coding", &[Coding::Fixed, Coding::Range])?;
+    let [width, height, source_width, source_height] = [c.u32()?, c.u32()?, c.u32()?, c.u32()?].map(|n| n as usize);
+    let textures = (0..c.u8()?).map(|_| texture(&mut c)).collect::<Result<Vec<_>>>()?;
+    let read: Vec<_> = (0..c.u8()?).map(|_| level(&mut c)).collect::<Result<_>>()?;
+    let (levels, ranges) = read.into_iter().unzip();
+    let position = text(&mut c)?;
+    let hidden = (0..c.u8()?).map(|_| c.u8().map(usize::from)).collect::<Result<_>>()?;
+    let activation = choose(&mut c, "activation", &ACTIVATIONS)?;
+    let leak = c.f32()?;
+    let clamp = choose(&mut c, "output", &[false, true])?;
+    let deblock = c.f32()?;
+    let qbits = u32::from(c.u8()?);
+    c.end()?;
+    let deblock = (deblock.to_bits() != 0).then_some(deblock);
+    let structure = Structure {
+        width,
+        height,
+        source_width,
+        source_height,
+        textures,
+        levels,
+        position,
+        hidden,
+        activation,
+        leak,
+        clamp,
+        deblock,
+        qbits,
+    };
+    check_structure(&structure)?;
+    Ok(Header { coding, structure, ranges })
+}
+
+/// The value that the next byte is the number of.
+fn choose<T: Copy>(c: &mut Cursor, what: &str, values: &[T]) -> Result<T> {
+    let at = c.at();
+    let number = c.u8()?;
+    values.get(usize::from(number)).copied().ok_or_else(|| format!("byte {at}: {what} {number} is unknown"))
+}
+
+fn text(c: &mut Cursor) -> Result<String> {
+    let (at, length) = (c.at(), c.u16()?);
+    let bytes = c.take(usize::from(length))?;
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| format!("byte {at}: text that is no UTF-8"))
+}
+
+fn texture(c: &mut Cursor) -> Result<TextureInfo> {
+    let (channels, depth) = (usize::from(c.u8()?), u32::from(c.u8()?));
+    Ok(TextureInfo { name: text(c)?, channels, depth })
+}
+
+/// A level and the ranges of its channels.
+type LevelAndRanges = (Level, Option<Vec<(f32, f32)>>);
+
+fn level(c: &mut Cursor) -> Result<LevelAndRanges> {
+    let (width, height, channels) = (c.u32()? as usize, c.u32()? as usize, c.u8()?);
+    let filter = choose(c, "filter", &[Filter::Bilinear, Filter::Nearest])?;
+    let at = c.at();
+    let (mut selector_bits, mut ranges) = (vec![], None);
+    match c.u8()? {
+        SELECTORS => selector_bits = (0..channels).map(|_| c.u8().map(u32::from)).collect::<Result<_>>()?,
+        FREE => ranges = Some((0..channels).map(|_| range(c)).collect::<Result<_>>()?),
+        kind => return refuse(format!("byte {at}: kind of level {kind} is unknown")),
+    }
+    Ok((Level { width, height, channels: usize::from(channels), filter, selector_bits }, ranges))
+}
+
+fn range(c: &mut Cursor) -> Result<(f32, f32)> {
+    let at = c.at();
+    match (c.f32()?, c.f32()?) {
+        (low, range) if range > 0.0 && (low + range).is_finite() => Ok((low, range)),
+        (low, range) => refuse(format!("byte {at}: {low} and {range} are no range")),
+    }
+}

@@ -1,0 +1,168 @@
+//! Whole files: what goes in comes out, sizes are as promised, and no bytes do harm.
+#![allow(clippy::indexing_slicing, clippy::unwrap_used)]
+
+use super::container::repair;
+use super::*;
+use crate::config::{Config, FilterPair, MAX_TEXELS};
+use crate::model::quant::stored;
+use crate::model::structure::{Coding, Filter, Parameters, Structure, TextureInfo};
+
+const CODINGS: [Coding; 2] = [Coding::Fixed, Coding::Range];
+
+/// Settings of very different layouts.
+fn layouts() -> Vec<(Config, (usize, usize))> {
+    let base = || Config { mlp: vec![3], ..Config::default() };
+    let selectors = |qat: Vec<u32>| Config { qat, ..base() };
+    let split = |a, b| Some(FilterPair([a, b]));
+    let (near, linear) = (Filter::Nearest, Filter::Bilinear);
+    vec![
+        (Config { latent: Some(vec![3, 2, 2]), ..base() }, (5, 4)),
+        (Config { latent: Some(vec![1, 1, 1]), qbits: 1, ..base() }, (1, 1)),
+        (Config { latent: Some(vec![7, 5, 1]), qbits: 16, clamp: true, ..base() }, (9, 8)),
+        (Config { latent: Some(vec![4, 3, 3]), latent2: Some(vec![2, 2, 2]), qbits: 6, ..base() }, (11, 6)),
+        (Config { latent: Some(vec![4, 4, 9]), filter: split(near, linear), deblock: true, ..base() }, (8, 8)),
+        (selectors(vec![2]), (13, 9)),
+        (selectors(vec![3, 1]), (8, 4)),
+        (Config { latent2: Some(vec![0, 0, 2]), qbits: 5, ..selectors(vec![8, 5, 1, 2]) }, (6, 7)),
+        (Config { filter: split(near, linear), latent2: Some(vec![3, 2, 3]), ..selectors(vec![2]) }, (9, 6)),
+        (Config { block: 5, latent2: Some(vec![0, 0, 1]), ..selectors(vec![1; 10]) }, (7, 11)),
+        (Config { latent: Some(vec![4, 2, 1]), filter: split(near, near), ..selectors(vec![4]) }, (8, 8)),
+    ]
+}
+
+fn structure(config: &Config, (width, height): (usize, usize)) -> Structure {
+    let texture = |name: &str, channels, depth| TextureInfo { name: name.into(), channels, depth };
+    config.resolve(width, height, vec![texture("a", 3, 8), texture("höhe", 1, 16)]).unwrap()
+}
+
+/// Smooth values with some noise.
+fn parameters(structure: &Structure) -> Parameters {
+    let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 20) as f32 / 2048.0 - 1.0;
+    let level = |l: &crate::model::structure::Level| {
+        (0..l.values()).map(|i| (i as f32 * 0.05).sin() + 0.2 * noise(i)).collect()
+    };
+    let weights = crate::model::decode::Geometry::new(structure.clone()).unwrap().network.parameters();
+    let decoder = (0..weights).map(|i| noise(i + 77) * 0.4).collect();
+    Parameters { levels: structure.levels.iter().map(level).collect(), decoder }
+}
+
+fn records() -> Vec<Record> {
+    let one = |(config, size): &(Config, (usize, usize))| {
+        let structure = structure(config, *size);
+        let parameters = parameters(&structure);
+        CODINGS.map(|coding| Record::new(&structure, &parameters, coding))
+    };
+    layouts().iter().flat_map(one).collect()
+}
+
+#[test]
+fn every_layout_comes_back_from_both_codings() {
+    for record in records() {
+        let bytes = record.encode().unwrap();
+        let read = Record::decode(&bytes, MAX_TEXELS).unwrap();
+        assert!(read == record, "{:?}", record.structure);
+        assert_eq!(read.encode().unwrap(), bytes);
+        // What the trainer measures is what a reader gets.
+        let (as_stored, rates) = stored(&record.structure, &parameters(&record.structure));
+        assert!(read.parameters() == as_stored && read.rates() == rates);
+        let cost = read.cost(bytes.len()).unwrap();
+        let sum = cost.header + cost.weights + cost.levels.iter().flatten().sum::<f64>();
+        assert!((sum - 8.0 * bytes.len() as f64).abs() < 1e-6 && cost.header > 0.0, "{cost:?}");
+    }
+}
+
+#[test]
+fn a_packet_holds_block_latents_then_selectors() {
+    let config = Config { qat: vec![2], latent2: Some(vec![0, 0, 2]), mlp: vec![2], ..Config::default() };
+    let mut record = Record::new(&structure(&config, (8, 4)), &parameters(&structure(&config, (8, 4))), Coding::Fixed);
+    record.levels[1].indices = vec![1, 2, 3, 4];
+    record.levels[0].indices = (0..32).map(|i| if i % 8 < 4 { 1 } else { i / 8 % 4 }).collect();
+    let bytes = record.encode().unwrap();
+    let sections = container::read(&bytes).unwrap();
+    let packets = container::find(&sections, fixed::PACKETS).unwrap();
+    assert_eq!(packets, [1, 2, 0x55, 0x55, 0x55, 0x55, 3, 4, 0x00, 0x55, 0xaa, 0xff]);
+    let layout = fixed::Layout::new(&record.structure);
+    assert_eq!((layout.offset(1, 1, 0), layout.offset(0, 5, 2)), (48, 48 + 16 + 2 * (2 * 4 + 1)));
+}
+
+#[test]
+fn cuts_and_flips_are_refused_and_nothing_behind_the_checksums_panics() {
+    for record in records() {
+        let bytes = record.encode().unwrap();
+        assert!(bytes.len() < 2000);
+        for end in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..end], MAX_TEXELS).is_err(), "cut to {end}");
+        }
+        for at in 0..bytes.len() {
+            for mask in [0xff, 1 << (at % 8)] {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= mask;
+                assert!(Record::decode(&flipped, MAX_TEXELS).is_err(), "byte {at}");
+                repair(&mut flipped);
+                // What is read after all can be written again.
+                if let Ok(read) = Record::decode(&flipped, 1 << 16) {
+                    read.encode().unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_sections_with_right_checksums_do_no_harm() {
+    let mut state = 1u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    for record in records() {
+        let bytes = record.encode().unwrap();
+        let original: Vec<_> = container::read(&bytes).unwrap().iter().map(|s| (s.kind, s.payload.to_vec())).collect();
+        for _ in 0..60 {
+            let mut sections = original.clone();
+            let k = next() % sections.len();
+            match next() % 4 {
+                0 => sections[k].1 = (0..next() % 200).map(|_| next() as u8).collect(),
+                1 => drop(sections.remove(k)),
+                2 => {
+                    let cut = next() % (sections[k].1.len() + 1);
+                    sections[k].1.truncate(cut);
+                }
+                _ => {
+                    for _ in 0..4 {
+                        let payload = &mut sections[k].1;
+                        let at = next() % payload.len();
+                        payload[at] = next() as u8;
+                    }
+                }
+            }
+            let _ = Record::decode(&container::write(&sections).unwrap(), 1 << 16);
+        }
+    }
+}
+
+#[test]
+fn unknown_sections_are_skipped_and_order_does_not_matter() {
+    let record = records().remove(1);
+    let bytes = record.encode().unwrap();
+    let mut sections: Vec<_> = container::read(&bytes).unwrap().iter().map(|s| (s.kind, s.payload.to_vec())).collect();
+    sections.insert(1, (*b"NEW!", vec![1, 2, 3]));
+    sections.reverse();
+    let read = Record::decode(&container::write(&sections).unwrap(), MAX_TEXELS).unwrap();
+    assert!(read == record);
+}
+
+#[test]
+fn the_limit_on_texels_holds() {
+    let record = records().remove(0);
+    let bytes = record.encode().unwrap();
+    assert!(Record::decode(&bytes, 20).is_ok());
+    assert!(Record::decode(&bytes, 19).unwrap_err().contains("--max-pixels is 19"));
+}
+
+#[test]
+fn what_is_no_number_is_not_written() {
+    let mut record = records().remove(0);
+    record.decoder[0] = f32::NAN;
+    assert!(record.encode().is_err());
+}
