@@ -61,6 +61,24 @@ fn a_killed_run_goes_on_to_the_same_bits() {
 }
 
 #[test]
+fn gauss_newton_goes_on_to_the_same_bits() {
+    let place = place();
+    let run = "a.png b.png --optimizer gn --qat 1 --filter nearest,bilinear --mlp 6 --gn-texels 256 --iters 30 \
+               --lat-bits 5 --mlp-bits 8 --patience 9 --print-every 1 --save-every 4";
+    ntc(place.path(), &format!("{run} --out whole")).works();
+    let mut child = start(place.path(), &format!("{run} --out run"));
+    for more in [4, 9, 6] {
+        let before = rows_of(&at(&place, "run"));
+        wait_for(&mut child, "rows", || rows_of(&at(&place, "run")) >= (before + more).min(26));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        child = start(place.path(), "--resume run --quiet --threads 1");
+    }
+    assert!(child.wait().unwrap().success());
+    assert_same_run(&at(&place, "whole"), &at(&place, "run"));
+}
+
+#[test]
 fn ctrl_c_saves_and_goes_on_to_the_same_bits() {
     let place = place();
     let run = at(&place, "run");

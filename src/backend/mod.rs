@@ -8,7 +8,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod simd;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::estimate::adam::Adam;
 use crate::model::structure::Parameters;
 
@@ -23,6 +23,17 @@ pub struct State {
     pub adam_latents: Adam,
     /// The Mersenne twister's state under `--rng mt`.
     pub mersenne: Option<Vec<u32>>,
+    /// Dampings of Gauss-Newton steps.
+    pub dampings: Dampings,
+}
+
+/// Dampings that Gauss-Newton steps adapt from one to the next; empty where there was none yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Dampings {
+    /// Of the decoder.
+    pub decoder: Option<f64>,
+    /// Of each level, one a latent texel; empty where the level had no step yet.
+    pub levels: Vec<Vec<f32>>,
 }
 
 impl State {
@@ -33,6 +44,7 @@ impl State {
             adam_decoder: Adam::new(parameters.decoder.len()),
             adam_latents: Adam::new(latents),
             mersenne: None,
+            dampings: Dampings::default(),
             parameters,
         }
     }
@@ -81,6 +93,84 @@ pub struct LatentEs {
     pub alternate: bool,
 }
 
+/// Which values the steps by evolution strategies and finite differences see as they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Bits of the grid of each level; `None` = free.
+    pub grid: [Option<u32>; 2],
+    /// Bits of decoder weights; `None` = float.
+    pub decoder: Option<u32>,
+}
+
+/// How a damping moves: it falls after a step that was kept and rises after one that was refused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Damping {
+    /// First value.
+    pub start: f32,
+    /// Smallest value.
+    pub least: f32,
+    /// Largest value.
+    pub most: f32,
+    /// Factor after a step that was kept.
+    pub fall: f32,
+    /// Factor after a step that was refused.
+    pub rise: f32,
+}
+
+impl Damping {
+    /// The value after a step that was `kept` or not.
+    pub fn next(&self, value: f32, kept: bool) -> f32 {
+        (value * if kept { self.fall } else { self.rise }).clamp(self.least, self.most)
+    }
+}
+
+/// One decoder step by Gauss-Newton.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderGn {
+    /// Round, the noise's step counter.
+    pub step: u32,
+    /// Bump of a unit's pre-activation.
+    pub h: f32,
+    /// Texels drawn with replacement whose normal matrix is made.
+    pub batch: usize,
+    /// Texels drawn with replacement, those of the matrix among them, that the right-hand side and the loss are from.
+    pub right: usize,
+    /// Damping per texel.
+    pub damping: Damping,
+    /// Dampings tried before the step is given up.
+    pub tries: usize,
+    /// Bits that weights are rounded to, as [`crate::model::quant::round_decoder`] does it; `None` = float.
+    pub bits: Option<u32>,
+}
+
+/// One latent step by Gauss-Newton, on one level.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentGn {
+    /// Index of the level, which holds no selectors.
+    pub level: usize,
+    /// Bump of a sampled latent.
+    pub h: f32,
+    /// Damping of each latent texel.
+    pub damping: Damping,
+    /// Conjugate-gradient iterations on a bilinear level.
+    pub iterations: usize,
+    /// Dampings tried on a bilinear level before the step is given up.
+    pub tries: usize,
+    /// Bits of the grid that values are kept on; `None` = float.
+    pub grid: Option<u32>,
+}
+
+/// What a latent step or search says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LatentReport {
+    /// Mean loss over the texels before the step.
+    pub before: f64,
+    /// The same after it.
+    pub after: f64,
+    /// Latent texels that changed.
+    pub changed: usize,
+}
+
 /// What a decoder step says of itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderReport {
@@ -104,6 +194,33 @@ pub trait Backend {
     fn reset_decoder_adam(&mut self) -> Result<()>;
     /// A latent step by evolution strategies.
     fn latent_es(&mut self, step: &LatentEs) -> Result<()>;
+    /// From now on the steps but those of Gauss-Newton see the values as they are stored: evaluations and perturbations
+    /// are around the rounded point, and the state beneath keeps moving, latents of a grid within [-1, 1].
+    fn see_as_stored(&mut self, seen: Seen) -> Result<()> {
+        if seen == Seen::default() {
+            return Ok(());
+        }
+        Err(Error::Backend(format!("--lat-bits: the {} backend does not fit on a grid; use the CPU", self.name())))
+    }
+    /// A decoder step by Gauss-Newton; the report's statistic is the damping after it.
+    fn decoder_gn(&mut self, _step: &DecoderGn) -> Result<DecoderReport> {
+        Err(self.no_gauss_newton())
+    }
+    /// A latent step by Gauss-Newton. No latent texel is kept that raises the loss.
+    fn latent_gn(&mut self, _step: &LatentGn) -> Result<LatentReport> {
+        Err(self.no_gauss_newton())
+    }
+    /// Exact coordinate search on the grid of `bits` bits: each channel of each latent texel one step up and down.
+    fn search_grid(&mut self, _level: usize, _bits: u32) -> Result<LatentReport> {
+        Err(self.no_gauss_newton())
+    }
+    /// The error of a backend that has no Gauss-Newton steps.
+    fn no_gauss_newton(&self) -> Error {
+        Error::Backend(format!(
+            "--optimizer gn: the {} backend has no such steps; use the CPU, or --optimizer es",
+            self.name()
+        ))
+    }
     /// One pass of selector search over level 0, channel by channel or jointly; how many values changed.
     fn search_selectors(&mut self, joint: bool) -> Result<usize>;
     /// Mean squared error of each texture over the source extent, unweighted. `parameters` takes the place of the

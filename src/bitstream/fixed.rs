@@ -96,7 +96,10 @@ impl Layout {
 
 /// Bits of each channel of a level.
 pub fn bits_of(structure: &Structure, level: &crate::model::structure::Level) -> Vec<u32> {
-    if level.is_selector() { level.selector_bits.clone() } else { vec![structure.qbits; level.channels] }
+    if level.is_selector() {
+        return level.selector_bits.clone();
+    }
+    vec![level.grid_bits.unwrap_or(structure.qbits); level.channels]
 }
 
 /// The sections of quantized levels.

@@ -10,10 +10,11 @@ pub const KIND: [u8; 4] = *b"HEAD";
 
 /// How the values of a level are meant.
 const FREE: u8 = 0;
+const GRID: u8 = 1;
 const SELECTORS: u8 = 2;
 
-/// Decoder weights are half floats.
-const WEIGHT_BITS: u8 = 16;
+/// Decoder weights are half floats, or bytes with a scale a layer.
+const WEIGHT_BITS: [u32; 2] = [16, 8];
 
 /// Activations by their number.
 const ACTIVATIONS: [Activation; 4] = [Activation::Leaky, Activation::Relu, Activation::Tanh, Activation::Sine];
@@ -25,7 +26,7 @@ pub struct Header {
     pub coding: Coding,
     /// What decoding needs besides the values.
     pub structure: Structure,
-    /// Smallest value and range of each channel of each free level; nothing for selectors.
+    /// Smallest value and range of each channel of each free level; nothing for selectors and fixed grids.
     pub ranges: Vec<Option<Vec<(f32, f32)>>>,
 }
 
@@ -62,7 +63,7 @@ pub fn write(header: &Header) -> Result<Vec<u8>> {
     bytes.push(u8::from(s.clamp));
     bytes.extend(s.deblock.unwrap_or(0.0).to_le_bytes());
     bytes.push(narrow(s.qbits as usize, "bits")?);
-    bytes.push(WEIGHT_BITS);
+    bytes.push(narrow(s.mlp_bits as usize, "bits")?);
     Ok(bytes)
 }
 
@@ -77,6 +78,10 @@ fn put_level(bytes: &mut Vec<u8>, level: &Level, ranges: &[(f32, f32)]) -> Resul
     bytes.extend(narrow::<u32>(level.height, "height")?.to_le_bytes());
     bytes.push(narrow(level.channels, "channels")?);
     bytes.push(u8::from(level.filter == Filter::Nearest));
+    if let Some(bits) = level.grid_bits {
+        bytes.extend([GRID, narrow(bits as usize, "bits")?]);
+        return Ok(());
+    }
     bytes.push(if level.is_selector() { SELECTORS } else { FREE });
     for &bits in &level.selector_bits {
         bytes.push(narrow(bits as usize, "bits")?);
@@ -107,9 +112,9 @@ fn read_fields(bytes: &[u8]) -> Result<Header> {
     let clamp = choose(&mut c, "output", &[false, true])?;
     let deblock = c.f32()?;
     let qbits = u32::from(c.u8()?);
-    let (at, weight_bits) = (c.at(), c.u8()?);
-    if weight_bits != WEIGHT_BITS {
-        return refuse(format!("byte {at}: weights of {weight_bits} bits are unknown"));
+    let (at, mlp_bits) = (c.at(), u32::from(c.u8()?));
+    if !WEIGHT_BITS.contains(&mlp_bits) {
+        return refuse(format!("byte {at}: weights of {mlp_bits} bits are unknown"));
     }
     c.end()?;
     let deblock = (deblock.to_bits() != 0).then_some(deblock);
@@ -127,6 +132,7 @@ fn read_fields(bytes: &[u8]) -> Result<Header> {
         clamp,
         deblock,
         qbits,
+        mlp_bits,
     };
     check_structure(&structure)?;
     Ok(Header { coding, structure, ranges })
@@ -157,13 +163,14 @@ fn level(c: &mut Cursor) -> Result<LevelAndRanges> {
     let (width, height, channels) = (c.u32()? as usize, c.u32()? as usize, c.u8()?);
     let filter = choose(c, "filter", &[Filter::Bilinear, Filter::Nearest])?;
     let at = c.at();
-    let (mut selector_bits, mut ranges) = (vec![], None);
+    let (mut selector_bits, mut grid_bits, mut ranges) = (vec![], None, None);
     match c.u8()? {
         SELECTORS => selector_bits = (0..channels).map(|_| c.u8().map(u32::from)).collect::<Result<_>>()?,
+        GRID => grid_bits = Some(u32::from(c.u8()?)),
         FREE => ranges = Some((0..channels).map(|_| range(c)).collect::<Result<_>>()?),
         kind => return refuse(format!("byte {at}: kind of level {kind} is unknown")),
     }
-    Ok((Level { width, height, channels: usize::from(channels), filter, selector_bits }, ranges))
+    Ok((Level { width, height, channels: usize::from(channels), filter, selector_bits, grid_bits }, ranges))
 }
 
 fn range(c: &mut Cursor) -> Result<(f32, f32)> {

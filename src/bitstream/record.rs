@@ -8,12 +8,14 @@ use super::{Result, fixed, refuse};
 use crate::model::latent::cell_of;
 use crate::model::mlp::{Layer, Network};
 use crate::model::position::PositionSpec;
-use crate::model::quant::{QuantizedLevel, Rates, rates, round_to_half};
+use crate::model::quant::{QuantizedLevel, Rates, decoder_bits, layer_indices, layers_of, rates, round_decoder};
 use crate::model::structure::{Coding, Parameters, Structure};
 use half::f16;
 
 /// Decoder weights as plain half floats.
 const WEIGHTS: [u8; 4] = *b"WRAW";
+/// Decoder weights of 8 bits: each layer's scale as a half float, its weights, its biases as half floats.
+const SMALL_WEIGHTS: [u8; 4] = *b"WGT8";
 /// Decoder weights behind the range coder.
 const CODED_WEIGHTS: [u8; 4] = *b"WRNG";
 /// Levels behind the range coder.
@@ -28,7 +30,7 @@ pub struct Record {
     pub coding: Coding,
     /// Latents and selectors.
     pub levels: Vec<QuantizedLevel>,
-    /// Decoder parameters, each a finite half float.
+    /// Decoder parameters as [`round_decoder`] leaves them.
     pub decoder: Vec<f32>,
 }
 
@@ -48,7 +50,9 @@ impl Record {
     pub fn new(structure: &Structure, parameters: &Parameters, coding: Coding) -> Self {
         let quantize = |(level, values): (_, &Vec<f32>)| QuantizedLevel::new(level, values, structure.qbits);
         let levels = structure.levels.iter().zip(&parameters.levels).map(quantize).collect();
-        Record { structure: structure.clone(), coding, levels, decoder: round_to_half(&parameters.decoder) }
+        let layers = layers_of(structure, parameters.decoder.len());
+        let decoder = round_decoder(&layers, structure.mlp_bits, &parameters.decoder);
+        Record { structure: structure.clone(), coding, levels, decoder }
     }
 
     /// The values that a reader gets.
@@ -59,7 +63,8 @@ impl Record {
 
     /// Estimated rates.
     pub fn rates(&self) -> Rates {
-        rates(&self.structure, &self.levels, self.decoder.len())
+        let layers = layers_of(&self.structure, self.decoder.len());
+        rates(&self.structure, &self.levels, decoder_bits(&layers, self.structure.mlp_bits))
     }
 
     /// The bytes of a file.
@@ -68,6 +73,7 @@ impl Record {
     /// A value that the format cannot hold: one that is not finite, or a size beyond its fields.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let finite = self.decoder.iter().all(|w| f16::from_f32(*w).is_finite());
+        let small = self.structure.mlp_bits == 8;
         let ranges: Vec<_> = self.levels.iter().map(|level| level.ranges.clone()).collect();
         let sane = |&(low, range): &(f32, f32)| range > 0.0 && (low + range).is_finite();
         if !finite || !ranges.iter().flatten().flatten().all(sane) {
@@ -75,16 +81,23 @@ impl Record {
         }
         let header = Header { coding: self.coding, structure: self.structure.clone(), ranges };
         let mut sections = vec![(header::KIND, header::write(&header)?)];
+        if small {
+            sections.push((SMALL_WEIGHTS, small_weights(&layers(&self.structure)?, &self.decoder)));
+        }
         match self.coding {
             Coding::Fixed => {
-                sections.push((WEIGHTS, self.halves().flat_map(u16::to_le_bytes).collect()));
+                if !small {
+                    sections.push((WEIGHTS, self.halves().flat_map(u16::to_le_bytes).collect()));
+                }
                 sections.extend(fixed::write(&self.structure, &self.levels));
             }
             Coding::Range => {
-                let layers = layers(&self.structure)?;
-                let mut encoder = Encoder::new();
-                code_weights(&mut encoder, &layers, &mut self.halves().collect::<Vec<_>>());
-                sections.push((CODED_WEIGHTS, encoder.finish()));
+                if !small {
+                    let mut encoder = Encoder::new();
+                    let layers = layers(&self.structure)?;
+                    code_weights(&mut encoder, &layers, &mut self.halves().collect::<Vec<_>>());
+                    sections.push((CODED_WEIGHTS, encoder.finish()));
+                }
                 for (level, kind) in CODED_LEVELS.iter().enumerate().take(self.levels.len()).rev() {
                     let mut encoder = Encoder::new();
                     self.code_level(&mut encoder, level, 0);
@@ -107,14 +120,19 @@ impl Record {
             return refuse(format!("has {width}x{height} texels; --max-pixels is {max_texels}"));
         }
         let layers = layers(&structure)?;
-        let (halves, indices) = match coding {
-            Coding::Fixed => (plain_weights(&sections, &layers)?, fixed_levels(&sections, &structure)?),
-            Coding::Range => (coded_weights(&sections, &layers)?, coded_levels(&sections, &structure)?),
+        let indices = match coding {
+            Coding::Fixed => fixed_levels(&sections, &structure)?,
+            Coding::Range => coded_levels(&sections, &structure)?,
         };
-        if halves.iter().any(|&w| !f16::from_bits(w).is_finite()) {
+        let floats = |halves: Vec<u16>| halves.into_iter().map(|w| f16::from_bits(w).to_f32()).collect::<Vec<_>>();
+        let decoder = match coding {
+            _ if structure.mlp_bits == 8 => read_small_weights(container::find(&sections, SMALL_WEIGHTS)?, &layers)?,
+            Coding::Fixed => floats(plain_weights(&sections, &layers)?),
+            Coding::Range => floats(coded_weights(&sections, &layers)?),
+        };
+        if decoder.iter().any(|w| !w.is_finite()) {
             return refuse("has a decoder weight that is no number".into());
         }
-        let decoder = halves.into_iter().map(|w| f16::from_bits(w).to_f32()).collect();
         let quantized = |((level, ranges), indices): ((_, _), Vec<u16>)| {
             let bits = fixed::bits_of(&structure, level);
             QuantizedLevel { bits, ranges, indices }
@@ -146,6 +164,8 @@ impl Record {
                 (tally.bits.iter().sum(), self.levels.iter().enumerate().map(level).collect())
             }
         };
+        let small = self.structure.mlp_bits == 8;
+        let weights = if small { decoder_bits(&layers(&self.structure)?, 8) } else { weights };
         let header = total - weights - levels.iter().flatten().sum::<f64>();
         Ok(Cost { levels, weights, header })
     }
@@ -223,6 +243,36 @@ fn plain_weights(sections: &[Section], layers: &[Layer]) -> Result<Vec<u16>> {
         return refuse(format!("section WRAW has {} bytes for {count} weights", payload.len()));
     }
     Ok(payload.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b)).collect())
+}
+
+/// The bytes of [`SMALL_WEIGHTS`].
+fn small_weights(layers: &[Layer], decoder: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![];
+    let half = |w: f32| f16::from_f32(w).to_bits().to_le_bytes();
+    for layer in layers {
+        let (scale, indices) = layer_indices(decoder.get(layer.weights..layer.biases).unwrap_or(&[]));
+        bytes.extend(half(scale));
+        bytes.extend(indices.into_iter().flat_map(i8::to_le_bytes));
+        let biases = decoder.get(layer.biases..layer.biases + layer.outputs).unwrap_or(&[]);
+        bytes.extend(biases.iter().flat_map(|&w| half(w)));
+    }
+    bytes
+}
+
+/// The reverse of [`small_weights`].
+fn read_small_weights(bytes: &[u8], layers: &[Layer]) -> Result<Vec<f32>> {
+    let mut cursor = container::Cursor::new(bytes);
+    let mut decoder = vec![];
+    for layer in layers {
+        let scale = f16::from_bits(cursor.u16()?).to_f32();
+        let weights = cursor.take(layer.inputs * layer.outputs)?;
+        decoder.extend(weights.iter().map(|&w| f32::from(i8::from_le_bytes([w])) * scale));
+        for _ in 0..layer.outputs {
+            decoder.push(f16::from_bits(cursor.u16()?).to_f32());
+        }
+    }
+    cursor.end()?;
+    Ok(decoder)
 }
 
 fn fixed_levels(sections: &[Section], structure: &Structure) -> Result<Vec<Vec<u16>>> {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::arbitrary::check;
 use crate::config::tests::{assert_says, textures};
+use crate::config::{Init, Optimizer};
 use proptest::prelude::prop_assert_eq;
 use std::collections::BTreeSet;
 
@@ -62,6 +63,32 @@ fn refusals_name_the_flag_and_the_remedy() {
         ("--qbits 17", "--qbits 17|1 to 16"),
         ("--threads 5000", "--threads 5000|4096"),
         ("--deblock-falloff 0", "--deblock-falloff 0|0.01"),
+        ("--lat-bits 13", "--lat-bits 13|0 to 12"),
+        ("--lat-bits 4,4", "--lat-bits|2 depths for 1 levels"),
+        ("--qat 2 --lat-bits 4,6", "--lat-bits 4,6|--qat|0,6"),
+        ("--lat-bits-start nan", "--lat-bits-start NaN"),
+        ("--mlp-bits 12", "--mlp-bits 12|16 or 8"),
+        ("--mlp-bits-start inf", "--mlp-bits-start inf"),
+        ("--optimizer adam", "--optimizer|es|gn"),
+        ("--optimizer gn --deblock", "--deblock|--optimizer es|bilinear"),
+        ("--init zero", "--init|random|pca"),
+        ("--preset slow", "--preset|fast|best"),
+        ("--gn-h 1e-3", "--gn-h|2"),
+        ("--gn-h 1e-3 0", "--gn-h UNIT 0|0.000001"),
+        ("--gn-lat-steps 0", "--gn-lat-steps 0|1"),
+        ("--gn-mlp-steps 3", "--gn-mlp-steps 3|1 to 2"),
+        ("--gn-texels 0", "--gn-texels 0|16777216"),
+        ("--gn-grow 0.5 0.5", "--gn-grow FACTOR 0.5|1"),
+        ("--gn-mlp-mu 1 1 1 1", "--gn-mlp-mu|5"),
+        ("--gn-mlp-mu 1 1 1 2 2", "--gn-mlp-mu FALL 2|1"),
+        ("--gn-near-mu 1 1 1 0.5 0.5", "--gn-near-mu RISE 0.5|1"),
+        ("--gn-lin-mu 1 2 1 0.5 2", "--gn-lin-mu|LEAST 2|MOST 1"),
+        ("--gn-tries 0 1", "--gn-tries DECODER 0|100"),
+        ("--gn-right 0.5", "--gn-right 0.5|1"),
+        ("--gn-cg 0", "--gn-cg 0|10000"),
+        ("--target-psnr -1", "--target-psnr -1|200"),
+        ("--max-seconds -1", "--max-seconds -1|0"),
+        ("--patience 0", "--patience 0|1"),
         ("--lr-anneal 0.5", "--lr-anneal|2"),
         ("--lr-anneal -0.5 1", "--lr-anneal START -0.5|0"),
         ("--lr-anneal 0.5 -1", "--lr-anneal FINAL -1|0"),
@@ -118,6 +145,31 @@ fn what_makes_sense_is_accepted() {
     for line in lines {
         assert!(parse(line).is_ok(), "{line}: {:?}", parse(line));
     }
+}
+
+#[test]
+fn defaults_follow_the_optimizer_and_the_preset() {
+    let of = |line: &str| {
+        let config = parse(line).unwrap().config;
+        let text = crate::config::Config::from_toml(
+            &line.split_whitespace().fold(String::new(), |text, word| match word.strip_prefix("--") {
+                Some(key) => text + "\n" + key + " = ",
+                None if word.parse::<u32>().is_ok() => text + word,
+                None => format!("{text}\"{word}\""),
+            }),
+            std::path::Path::new("x"),
+        );
+        assert_eq!(text.unwrap(), config, "{line}: TOML");
+        (config.iters, config.init, config.optimizer, config.mlp, config.gn_lat_steps)
+    };
+    let (es, gn, random, pca) = (Optimizer::Es, Optimizer::Gn, Init::Random, Init::Pca);
+    assert_eq!(of(""), (3000, random, es, vec![24, 24], 2));
+    assert_eq!(of("--optimizer gn"), (60, pca, gn, vec![24, 24], 2));
+    assert_eq!(of("--optimizer gn --iters 7 --init random"), (7, random, gn, vec![24, 24], 2));
+    assert_eq!(of("--preset fast"), (20, pca, gn, vec![24, 24], 1));
+    assert_eq!(of("--preset default"), (60, pca, gn, vec![36, 36], 2));
+    assert_eq!(of("--preset best"), (150, pca, gn, vec![48, 48], 2));
+    assert_eq!(of("--preset best --iters 9"), (9, pca, gn, vec![48, 48], 2));
 }
 
 #[test]

@@ -81,6 +81,40 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn a_damping()(start in 0f32..10.0, least in 0f32..1e-3, most in 1f32..1e6, fall in 1e-3f32..=1.0, rise in 1f32..100.0) -> Vec<f32> {
+        vec![start, least, most, fall, rise]
+    }
+}
+
+prop_compose! {
+    fn gauss_newton()(
+        grids in (prop::collection::vec(0u32..=12, 0..=1), -1f32..2.0, prop_oneof![Just(8u32), Just(16)], -1f32..2.0),
+        gn_h in prop::collection::vec(1e-6f32..=1.0, 2),
+        counts in (1usize..=1000, 1usize..=1 << 24, 1usize..=10_000),
+        gn_grow in (-2f32..2.0, 1f32..=1024.0).prop_map(|(start, factor)| vec![start, factor]),
+        mu in (a_damping(), a_damping(), a_damping()),
+        gn_right in 1f32..=1024.0,
+        gn_tries in prop::collection::vec(1usize..=100, 2),
+        choices in (any::<bool>(), any::<bool>()),
+        preset in prop::option::of(prop_oneof![Just(Preset::Fast), Just(Preset::Default), Just(Preset::Best)]),
+        ends in (prop::option::of(0f32..=200.0), prop::option::of(0f32..=1e9), prop::option::of(1usize..=1000)),
+    ) -> Config {
+        let (lat_bits, lat_bits_start, mlp_bits, mlp_bits_start) = grids;
+        let (gn_lat_steps, gn_texels, gn_cg) = counts;
+        let gn_mlp_steps = gn_lat_steps.div_ceil(2);
+        let (gn_mlp_mu, gn_near_mu, gn_lin_mu) = mu;
+        let (target_psnr, max_seconds, patience) = ends;
+        Config {
+            lat_bits, lat_bits_start, mlp_bits, mlp_bits_start, gn_h, gn_lat_steps, gn_mlp_steps, gn_texels, gn_cg, gn_grow,
+            gn_mlp_mu, gn_near_mu, gn_lin_mu, gn_tries, gn_right, preset, target_psnr, max_seconds, patience,
+            optimizer: if choices.0 { Optimizer::Gn } else { Optimizer::Es },
+            init: if choices.1 { Init::Pca } else { Init::Random },
+            ..Config::default()
+        }
+    }
+}
+
+prop_compose! {
     fn steps()(
         mlp_counts in (1usize..=65536, 1usize..=1 << 24, 1usize..=1_000_000_000, prop::option::of(1usize..=65536)),
         mlp_reals in (1e-6f32..=100.0, 1e-9f32..=100.0, 1e-6f32..=1.0),
@@ -117,13 +151,40 @@ prop_compose! {
 /// Valid settings of every kind, every field varied.
 fn any_config() -> impl Strategy<Value = Config> {
     let depths = (prop::collection::vec(1u32..=8, 0..=4), any::<(bool, bool)>(), 1usize..=1_000_000_000);
-    (input(), shape(), steps(), depths).prop_map(|(input, shape, steps, (qat, (one, joint), qat_every))| {
+    (input(), shape(), steps(), gauss_newton(), depths).prop_map(|(input, shape, steps, gn, depths)| {
+        let (qat, (one, joint), qat_every) = depths;
+        let optimizer = if shape.deblock { Optimizer::Es } else { gn.optimizer };
         let mut config = Config {
+            lat_bits: gn.lat_bits,
+            lat_bits_start: gn.lat_bits_start,
+            mlp_bits: gn.mlp_bits,
+            mlp_bits_start: gn.mlp_bits_start,
+            gn_h: gn.gn_h,
+            gn_lat_steps: gn.gn_lat_steps,
+            gn_mlp_steps: gn.gn_mlp_steps,
+            gn_texels: gn.gn_texels,
+            gn_cg: gn.gn_cg,
+            gn_grow: gn.gn_grow,
+            gn_mlp_mu: gn.gn_mlp_mu,
+            gn_near_mu: gn.gn_near_mu,
+            gn_lin_mu: gn.gn_lin_mu,
+            gn_tries: gn.gn_tries,
+            gn_right: gn.gn_right,
+            optimizer,
+            init: gn.init,
+            preset: gn.preset,
+            target_psnr: gn.target_psnr,
+            max_seconds: gn.max_seconds,
+            patience: gn.patience,
             latent: shape.latent,
             latent2: shape.latent2,
             block: shape.block,
             filter: shape.filter,
-            mlp: shape.mlp,
+            mlp: match (shape.hidden, gn.preset) {
+                (Some(_), Some(Preset::Default)) => vec![36, 36],
+                (Some(_), Some(Preset::Best)) => vec![48, 48],
+                _ => shape.mlp,
+            },
             hidden: shape.hidden,
             act: shape.act,
             leak: shape.leak,

@@ -55,7 +55,7 @@ fn check_textures(structure: &Structure) -> std::result::Result<(), String> {
 }
 
 fn check_level(k: usize, level: &Level) -> std::result::Result<(), String> {
-    let Level { width, height, channels, filter, ref selector_bits } = *level;
+    let Level { width, height, channels, filter, ref selector_bits, .. } = *level;
     let values = width.checked_mul(height).and_then(|n| n.checked_mul(channels)).unwrap_or(usize::MAX);
     if !(1..=MAX_VALUES).contains(&values) {
         return Err(format!("level {k} of {width}x{height}x{channels} values"));

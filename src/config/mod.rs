@@ -94,6 +94,38 @@ pub enum Simd {
     Scalar,
 }
 
+/// What fits the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Optimizer {
+    /// Evolution strategies with Adam.
+    Es,
+    /// Gauss-Newton from finite differences of decoder outputs.
+    Gn,
+}
+
+/// Where the first latents come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Init {
+    /// Normal noise of standard deviation --lat-init.
+    Random,
+    /// Principal directions of the image's blocks, scaled into [-1, 1].
+    Pca,
+}
+
+/// Sets of defaults for a wanted balance of time and quality; a flag that is written wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// 20 rounds of Gauss-Newton, one latent step in each.
+    Fast,
+    /// 60 rounds of Gauss-Newton, a decoder of 36,36.
+    Default,
+    /// 150 rounds of Gauss-Newton on more texels, a decoder of 48,48.
+    Best,
+}
+
 /// The device that `--cuda-device` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -139,7 +171,7 @@ impl TryFrom<String> for CudaDevice {
 
 /// Every setting of a run, in the order of `--help`.
 ///
-/// Lists with a fixed length (`latent`, `latent2`, `lr_anneal`, `sigma_anneal`) have it once [`Config::validate`] has
+/// Lists with a fixed length (`latent`, `latent2`, the anneals, the lists of `gn_*`) have it once [`Config::validate`] has
 /// passed.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -174,7 +206,7 @@ pub struct Config {
     pub filter: Option<FilterPair>,
     /// Units of each hidden layer, 1 to 8 layers of 1 to 128; more is better and slower
     #[arg(long, value_name = "N,..", default_value = "24,24", value_delimiter = ',', action = ArgAction::Set,
-          help_heading = "Model")]
+          default_value_ifs([("preset", "default", "36,36"), ("preset", "best", "48,48")]), help_heading = "Model")]
     pub mlp: Vec<usize>,
     /// Units of both of two hidden layers, 1 to 128: short for --mlp N,N [default: off]
     #[arg(long, value_name = "N", conflicts_with = "mlp", help_heading = "Model")]
@@ -208,6 +240,19 @@ pub struct Config {
     /// Bits per latent value when quantized after training, 1 to 16; more is better and costs bits
     #[arg(long, value_name = "BITS", default_value_t = 8, help_heading = "Model")]
     pub qbits: u32,
+    /// Bits of every latent level that holds no selectors on a fixed grid in [-1, 1], kept during the fit: one depth for
+    /// all, or one per level, 1 to 12, 0 = free as with --qbits (and for a level of selectors) [default: off]
+    #[arg(long, value_name = "BITS[,BITS]", value_delimiter = ',', action = ArgAction::Set, help_heading = "Model")]
+    pub lat_bits: Vec<u32>,
+    /// Fraction of the run from which latents are kept on the grid of --lat-bits; 0 or less is from the start
+    #[arg(long, value_name = "START", default_value_t = 0.5, allow_negative_numbers = true, help_heading = "Model")]
+    pub lat_bits_start: f32,
+    /// Bits of a stored decoder weight: 16 (half floats), or 8 with a scale for each layer
+    #[arg(long, value_name = "BITS", default_value_t = 16, help_heading = "Model")]
+    pub mlp_bits: u32,
+    /// Fraction of the run from which decoder weights are kept as they are stored; 1 or more is only after it
+    #[arg(long, value_name = "START", default_value_t = 0.9, allow_negative_numbers = true, help_heading = "Model")]
+    pub mlp_bits_start: f32,
 
     /// Antithetic pairs per decoder step, 1 to 65536; more is less noise and slower
     #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Decoder step")]
@@ -291,9 +336,89 @@ pub struct Config {
     #[arg(long, help_heading = "Selectors")]
     pub qat_joint: bool,
 
-    /// Iterations, 0 to 1000000000; more is better and slower, 0 only evaluates
-    #[arg(long, value_name = "N", default_value_t = 3000, help_heading = "Schedule")]
+    /// Bumps of --optimizer gn: of a sampled latent, and of a decoder unit's pre-activation, 0.000001 to 1
+    #[arg(long, num_args = 2, value_names = ["LATENT", "UNIT"], default_values_t = [1e-3, 1e-3],
+          action = ArgAction::Set, help_heading = "Gauss-Newton")]
+    pub gn_h: Vec<f32>,
+    /// Latent steps of a round, each behind a selector search, 1 to 1000; more is better and slower
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        default_value_if("preset", "fast", "1"),
+        help_heading = "Gauss-Newton"
+    )]
+    pub gn_lat_steps: usize,
+    /// Decoder steps of a round, each before a latent step, 1 to 1000 but not above --gn-lat-steps; more is better and
+    /// slower
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Gauss-Newton")]
+    pub gn_mlp_steps: usize,
+    /// Texels of a decoder step, 1 to 16777216; more is better and slower
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8192,
+        default_value_if("preset", "best", "16384"),
+        help_heading = "Gauss-Newton"
+    )]
+    pub gn_texels: usize,
+    /// Texels of a decoder step's right-hand side and loss as a multiple of those of its matrix, 1 to 1024; more is
+    /// better and slower
+    #[arg(long, value_name = "X", default_value_t = 4.0, help_heading = "Gauss-Newton")]
+    pub gn_right: f32,
+    /// From fraction START of the run (1 or more is off) a decoder step has FACTOR times as many texels, 1 to 1024
+    #[arg(long, num_args = 2, value_names = ["START", "FACTOR"], default_values_t = [0.7, 2.0],
+          action = ArgAction::Set, help_heading = "Gauss-Newton")]
+    pub gn_grow: Vec<f32>,
+    /// Damping of the decoder per texel: first value, limits, factors after a step that was kept and after one refused
+    #[arg(long, num_args = 5, value_names = ["START", "LEAST", "MOST", "FALL", "RISE"],
+          default_values_t = [1e-3, 2e-7, 1e3, 0.5, 5.0], action = ArgAction::Set, help_heading = "Gauss-Newton")]
+    pub gn_mlp_mu: Vec<f32>,
+    /// The same of a nearest level's latent texels
+    #[arg(long, num_args = 5, value_names = ["START", "LEAST", "MOST", "FALL", "RISE"],
+          default_values_t = [0.1, 1e-5, 1e3, 0.3, 4.0], action = ArgAction::Set, help_heading = "Gauss-Newton")]
+    pub gn_near_mu: Vec<f32>,
+    /// The same of a bilinear level's latent texels
+    #[arg(long, num_args = 5, value_names = ["START", "LEAST", "MOST", "FALL", "RISE"],
+          default_values_t = [0.05, 1e-5, 1e3, 0.4, 5.0], action = ArgAction::Set, help_heading = "Gauss-Newton")]
+    pub gn_lin_mu: Vec<f32>,
+    /// Dampings tried in a decoder step, and in a step of a bilinear level, before it is given up, 1 to 100
+    #[arg(long, num_args = 2, value_names = ["DECODER", "LATENT"], default_values_t = [5, 3],
+          action = ArgAction::Set, help_heading = "Gauss-Newton")]
+    pub gn_tries: Vec<usize>,
+    /// Conjugate-gradient iterations of a step of a bilinear level, 1 to 10000
+    #[arg(long, value_name = "N", default_value_t = 12, help_heading = "Gauss-Newton")]
+    pub gn_cg: usize,
+
+    /// What fits the model: evolution strategies (es), or Gauss-Newton from finite differences (gn)
+    #[arg(long, value_enum, default_value_t = Optimizer::Es,
+          default_value_ifs([("preset", "fast", "gn"), ("preset", "default", "gn"), ("preset", "best", "gn")]),
+          help_heading = "Schedule")]
+    pub optimizer: Optimizer,
+    /// Defaults for a balance of time and quality, all with --optimizer gn: fast 20 rounds with one latent step, default
+    /// 60 rounds and --mlp 36,36, best 150 rounds, --mlp 48,48 and --gn-texels 16384; other flags win [default: off]
+    #[arg(long, value_enum, help_heading = "Schedule")]
+    pub preset: Option<Preset>,
+    /// First latents: normal noise (random), or the blocks' principal directions (pca, the default of --optimizer gn)
+    #[arg(long, value_enum, default_value_t = Init::Random, default_value_ifs(
+          [("optimizer", "gn", "pca"), ("preset", "fast", "pca"), ("preset", "default", "pca"), ("preset", "best", "pca")]),
+          help_heading = "Schedule")]
+    pub init: Init,
+    /// Iterations, or rounds of --optimizer gn (default 60), 0 to 1000000000; more is better and slower, 0 only
+    /// evaluates
+    #[arg(long, value_name = "N", default_value_t = 3000, default_value_ifs(
+          [("preset", "fast", "20"), ("preset", "default", "60"), ("preset", "best", "150"), ("optimizer", "gn", "60")]),
+          help_heading = "Schedule")]
     pub iters: usize,
+    /// Stop at the first print whose PSNR as stored is this many dB or more, 0 to 200 [default: off]
+    #[arg(long, value_name = "DB", help_heading = "Schedule")]
+    pub target_psnr: Option<f32>,
+    /// Stop once training has taken this many seconds, 0 to 1000000000 [default: off]
+    #[arg(long, value_name = "S", help_heading = "Schedule")]
+    pub max_seconds: Option<f32>,
+    /// Stop after this many prints in a row without a better PSNR as stored, 1 or more [default: off]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
+    pub patience: Option<usize>,
     /// Both learning rates fall from fraction START of the run (0 or more; 1 or more is off) to FINAL times their value
     /// (0 to 1000)
     #[arg(long, num_args = 2, value_names = ["START", "FINAL"], default_values_t = [1.0, 1.0],

@@ -1,9 +1,10 @@
 //! Settings and an image size make a model's structure, and back.
 
 use super::validate::{MAX_UNITS, check_images};
-use super::{Config, FilterPair};
+use super::{Config, FilterPair, Optimizer};
 use crate::error::{Error, Result};
 use crate::model::latent::cell_of;
+use crate::model::mlp::Network;
 use crate::model::position::PositionSpec;
 use crate::model::structure::{Filter, Level, Structure, TextureInfo};
 
@@ -11,6 +12,10 @@ use crate::model::structure::{Filter, Level, Structure, TextureInfo};
 pub const MAX_TEXELS: usize = 1 << 26;
 /// Latent values of a level at most: 4 GiB of f32.
 const MAX_VALUES: usize = 1 << 30;
+/// Channels of a level at most under --optimizer gn: a latent texel's stencil is 9 blocks of their square.
+const MAX_GN_CHANNELS: usize = 32;
+/// Decoder weights at most under --optimizer gn: the normal matrix is their square in f64.
+const MAX_GN_WEIGHTS: usize = 12_000;
 /// Settings that say what a model looks like: a loaded model has its own, so they may only agree with it.
 const STRUCTURAL: [&str; 14] = [
     "block",
@@ -86,6 +91,9 @@ impl Config {
             levels.push(level(size, (width / unit, height / unit), filter1));
         }
         levels[0].selector_bits = self.selector_bits(shape.latent[2]);
+        for (level, bits) in levels.iter_mut().zip(self.grid_bits()) {
+            level.grid_bits = bits.filter(|_| !level.is_selector());
+        }
         let position: PositionSpec = shape.position.parse()?;
         let structure = Structure {
             width,
@@ -101,11 +109,57 @@ impl Config {
             clamp: self.clamp,
             deblock: self.deblock.then_some(self.deblock_falloff),
             qbits: self.qbits,
+            mlp_bits: self.mlp_bits,
         };
         check_levels(&structure)?;
+        self.check_gauss_newton_size(&structure)?;
         position.check(&structure)?;
         check_inputs(&structure, &position)?;
         Ok(structure)
+    }
+
+    /// The grid depth of each of two levels; `None` = free.
+    fn grid_bits(&self) -> [Option<u32>; 2] {
+        let bits = |level: usize| self.lat_bits.get(if self.lat_bits.len() > 1 { level } else { 0 }).copied();
+        [0, 1].map(|level| bits(level).filter(|&bits| bits > 0))
+    }
+
+    /// --lat-bits with one depth per level, 0 for selectors; empty where no level has a grid.
+    fn explicit_grid_bits(&self, two: bool) -> Vec<u32> {
+        let mut bits: Vec<u32> = self.grid_bits().iter().map(|bits| bits.unwrap_or(0)).collect();
+        bits.truncate(if two { 2 } else { 1 });
+        if !self.qat.is_empty() {
+            bits[0] = 0;
+        }
+        if bits.iter().all(|&bits| bits == 0) { vec![] } else { bits }
+    }
+
+    /// Gauss-Newton's matrices are kept within memory.
+    fn check_gauss_newton_size(&self, structure: &Structure) -> Result<()> {
+        if self.optimizer != Optimizer::Gn {
+            return Ok(());
+        }
+        for (index, level) in structure.levels.iter().enumerate().filter(|(_, level)| !level.is_selector()) {
+            if level.channels > MAX_GN_CHANNELS {
+                return Err(Error::config(format!(
+                    "--latent{} {} {} {}: --optimizer gn takes at most {MAX_GN_CHANNELS} channels in a level; use \
+                     fewer, or --optimizer es",
+                    if index == 0 { "" } else { "2" },
+                    level.width,
+                    level.height,
+                    level.channels
+                )));
+            }
+        }
+        let position: PositionSpec = structure.position.parse()?;
+        let weights = Network::new(structure, position.count(cell_of(structure, 0))).parameters();
+        if weights > MAX_GN_WEIGHTS {
+            return Err(Error::config(format!(
+                "--mlp: a decoder of {weights} weights; --optimizer gn takes at most {MAX_GN_WEIGHTS}; use fewer \
+                 units, or --optimizer es"
+            )));
+        }
+        Ok(())
     }
 
     /// One depth per channel of level 0, or nothing without selectors.
@@ -137,6 +191,7 @@ impl Config {
             pos: Some(canonical),
             nfreq: None,
             qat: self.selector_bits(shape.latent[2]),
+            lat_bits: self.explicit_grid_bits(shape.latent2.is_some()),
             mlp_full_pairs: Some(self.mlp_full_pairs.unwrap_or(self.mlp_pairs)),
             lat2_sigma: Some(self.lat2_sigma.unwrap_or(self.lat_sigma)),
             ..self.clone()
@@ -146,13 +201,23 @@ impl Config {
     /// These settings with the shape of a loaded model in place of their own, for `--load`.
     ///
     /// `given` are the kebab-case names of the flags that the user wrote. One that disagrees with `structure` is
-    /// refused by name, except `qbits`, which says how to quantize and not what the model is.
+    /// refused by name, except `qbits`, `lat-bits` and `mlp-bits`, which say how to quantize and not what the model is.
     pub fn adopt(&self, structure: &Structure, given: &[String]) -> Result<Config> {
         let mut adopted = self.with_shape_of(structure);
-        if given.iter().any(|name| name == "qbits") {
-            adopted.qbits = self.qbits;
+        let gives = |flag: &str| given.iter().any(|name| name == flag);
+        let mut expected = structure.clone();
+        if gives("qbits") {
+            (adopted.qbits, expected.qbits) = (self.qbits, self.qbits);
         }
-        let expected = Structure { qbits: adopted.qbits, ..structure.clone() };
+        if gives("mlp-bits") {
+            (adopted.mlp_bits, expected.mlp_bits) = (self.mlp_bits, self.mlp_bits);
+        }
+        if gives("lat-bits") {
+            adopted.lat_bits = self.lat_bits.clone();
+            for (level, bits) in expected.levels.iter_mut().zip(self.grid_bits()) {
+                level.grid_bits = bits.filter(|_| !level.is_selector());
+            }
+        }
         let of = |config: &Config| {
             config.resolve(structure.source_width, structure.source_height, structure.textures.clone())
         };
@@ -203,9 +268,17 @@ impl Config {
             deblock: structure.deblock.is_some(),
             deblock_falloff: structure.deblock.unwrap_or(self.deblock_falloff),
             qbits: structure.qbits,
+            lat_bits: written_bits(levels),
+            mlp_bits: structure.mlp_bits,
             ..self.clone()
         }
     }
+}
+
+/// `lat_bits` that give the levels' grids.
+fn written_bits(levels: &[Level]) -> Vec<u32> {
+    let bits: Vec<u32> = levels.iter().map(|level| level.grid_bits.unwrap_or(0)).collect();
+    if bits.iter().all(|&bits| bits == 0) { vec![] } else { bits }
 }
 
 /// The extent rounded up to whole blocks of `unit` texels, within the limit on texels.
@@ -226,7 +299,7 @@ fn padded(source_width: usize, source_height: usize, unit: usize) -> Result<(usi
 /// A level of the given size, or of size `whole` where it follows the image.
 fn level([width, height, channels]: [usize; 3], whole: (usize, usize), filter: Filter) -> Level {
     let (width, height) = if width == 0 { whole } else { (width, height) };
-    Level { width, height, channels, filter, selector_bits: vec![] }
+    Level { width, height, channels, filter, selector_bits: vec![], grid_bits: None }
 }
 
 /// The block side that pads the source to the structure's extent, by preference the one that level 1 has as cells.

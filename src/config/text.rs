@@ -2,12 +2,26 @@
 
 use super::{Config, command};
 use crate::error::{Error, Result};
+use clap::FromArgMatches;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Settings that change where, how fast and how loudly a run works, but never its result.
-const RESULT_KEEPING: [&str; 9] =
-    ["out", "threads", "simd", "cuda", "cuda-device", "cuda-check-every", "print-every", "save-every", "quiet"];
+/// A preset only chose defaults, which are written down beside it.
+const RESULT_KEEPING: [&str; 10] = [
+    "out",
+    "threads",
+    "simd",
+    "cuda",
+    "cuda-device",
+    "cuda-check-every",
+    "print-every",
+    "save-every",
+    "quiet",
+    "preset",
+];
 
 impl Config {
     /// All settings as TOML, one key a line, in the order of `--help`. What is unset has no line.
@@ -18,9 +32,29 @@ impl Config {
 
     /// Settings from TOML, validated; missing keys take their defaults. `path` is what messages name.
     pub fn from_toml(text: &str, path: &Path) -> Result<Config> {
-        let config: Config = toml::from_str(text).map_err(|e| Error::file(path, describe(&e, text)))?;
+        let refused = |e: toml::de::Error| Error::file(path, describe(&e, text));
+        let config: Config = toml::from_str(text).map_err(refused)?;
+        // Defaults that depend on other settings: those of a command line with the same two flags.
+        let written: BTreeMap<String, IgnoredAny> = toml::from_str(text).map_err(refused)?;
+        let mut table = Config::with_defaults_of(&config, |key| written.contains_key(key)).table();
+        table.extend(config.table().into_iter().filter(|(key, _)| written.contains_key(key)));
+        // A number that JSON has no form for (NaN) is out of every range, so `validate` names it.
+        let unfit = |e: serde_json::Error| config.validate().err().map_or(e.to_string(), |named| named.to_string());
+        let config: Config = serde_json::from_value(table.into()).map_err(|e| Error::file(path, unfit(e)))?;
         config.validate().map_err(|e| Error::file(path, e.to_string()))?;
         Ok(config)
+    }
+
+    /// The defaults that go with the preset and the optimizer of `config`, where they are `given`.
+    fn with_defaults_of(config: &Config, given: impl Fn(&str) -> bool) -> Config {
+        let mut args = vec![];
+        for key in ["optimizer", "preset"].into_iter().filter(|key| given(key)) {
+            if let Some(value @ Value::String(_)) = config.table().get(key) {
+                args.push(format!("--{key}={}", plain(value)));
+            }
+        }
+        let matches = command().no_binary_name(true).try_get_matches_from(args);
+        matches.and_then(|matches| Config::from_arg_matches(&matches)).unwrap_or_default()
     }
 
     /// The settings as a command line, without the program's name. Flags at their default are written too.

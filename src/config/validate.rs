@@ -1,7 +1,7 @@
 //! What can be said about settings without an image: ranges and contradictions.
 
-use super::Config;
 use super::resolve::MAX_TEXELS;
+use super::{Config, Optimizer};
 use crate::error::{Error, Result};
 use crate::model::position::PositionSpec;
 use crate::model::quant::MOST_JOINT_BITS;
@@ -41,6 +41,8 @@ impl Config {
         check_level("--latent2", self.latent2.as_deref())?;
         self.check_selectors()?;
         self.check_deblock()?;
+        self.check_grids()?;
+        self.check_gauss_newton()?;
         check_path("--out", &self.out)?;
         self.load.as_deref().map_or(Ok(()), |load| check_path("--load", load))?;
         if self.rng == Rng::Mt && self.device().is_some() {
@@ -66,6 +68,11 @@ impl Config {
         range("--lat-pairs", self.lat_pairs, 1, MAX_PAIRS)?;
         range("--qat-every", self.qat_every, 1, MAX_ITERS)?;
         range("--iters", self.iters, 0, MAX_ITERS)?;
+        range("--patience", self.patience.unwrap_or(1), 1, MAX_ITERS)?;
+        range("--gn-lat-steps", self.gn_lat_steps, 1, 1000)?;
+        range("--gn-mlp-steps", self.gn_mlp_steps, 1, self.gn_lat_steps)?;
+        range("--gn-texels", self.gn_texels, 1, 1 << 24)?;
+        range("--gn-cg", self.gn_cg, 1, 10_000)?;
         range("--print-every", self.print_every, 1, MAX_ITERS)?;
         range("--save-every", self.save_every, 1, MAX_ITERS)?;
         range("--cuda-check-every", self.cuda_check_every, 0, MAX_ITERS)?;
@@ -86,6 +93,11 @@ impl Config {
         range("--lat2-sigma", self.lat2_sigma.unwrap_or(1.0), sigma.0, sigma.1)?;
         range("--lat-lr", self.lat_lr, rate.0, rate.1)?;
         range("--lat-init", self.lat_init, 0.0, 100.0)?;
+        range("--gn-right", self.gn_right, 1.0, 1024.0)?;
+        range("--lat-bits-start", self.lat_bits_start, start.0, start.1)?;
+        range("--mlp-bits-start", self.mlp_bits_start, start.0, start.1)?;
+        range("--target-psnr", self.target_psnr.unwrap_or(0.0), 0.0, 200.0)?;
+        range("--max-seconds", self.max_seconds.unwrap_or(0.0), 0.0, 1e9)?;
         // A sigma of 0 would divide 0 by 0 in the last iteration; a rate of 0 only stands still.
         check_anneal("--lr-anneal", &self.lr_anneal, 0.0)?;
         check_anneal("--sigma-anneal", &self.sigma_anneal, 1e-4)
@@ -111,7 +123,9 @@ impl Config {
         }
         if let Some(units) = self.hidden {
             range("--hidden", units, 1, MAX_UNITS)?;
-            if self.mlp != [24, 24] && self.mlp != [units, units] {
+            // The defaults, without a preset and with one.
+            let by_default = [24, 36, 48].iter().any(|&n| self.mlp == [n, n]);
+            if !by_default && self.mlp != [units, units] {
                 return refuse(format!(
                     "--hidden {units}: it is short for --mlp {units},{units}; give only one of them"
                 ));
@@ -158,6 +172,68 @@ impl Config {
             return refuse(format!(
                 "--qat-joint: the depths of --qat add up to {total} bits; {MOST_JOINT_BITS} is the most, or leave it away"
             ));
+        }
+        Ok(())
+    }
+
+    fn check_grids(&self) -> Result<()> {
+        if self.mlp_bits != 16 && self.mlp_bits != 8 {
+            return refuse(format!("--mlp-bits {}: give 16 or 8", self.mlp_bits));
+        }
+        let levels = 1 + usize::from(self.shape().latent2.is_some());
+        if self.lat_bits.len() > 1 && self.lat_bits.len() != levels {
+            return refuse(format!(
+                "--lat-bits: {} depths for {levels} levels; give one depth for all, or one per level",
+                self.lat_bits.len()
+            ));
+        }
+        for &bits in &self.lat_bits {
+            range("--lat-bits", bits, 0, 12)?;
+        }
+        if self.lat_bits.len() == 2 && !self.qat.is_empty() && self.lat_bits[0] != 0 {
+            return refuse(format!(
+                "--lat-bits {},{}: level 0 holds the selectors of --qat, which says their depths; give 0,{}",
+                self.lat_bits[0], self.lat_bits[1], self.lat_bits[1]
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_gauss_newton(&self) -> Result<()> {
+        let list = |flag: &str, values: &[f32], names: &[&str], limits: &[(f32, f32)]| {
+            if values.len() != names.len() {
+                return refuse(format!("{flag}: {} values; give {}, {}", values.len(), names.len(), names.join(" ")));
+            }
+            let each = values.iter().zip(names).zip(limits);
+            each.into_iter()
+                .try_for_each(|((value, name), (low, high))| range(&format!("{flag} {name}"), *value, *low, *high))
+        };
+        list("--gn-h", &self.gn_h, &["LATENT", "UNIT"], &[(1e-6, 1.0); 2])?;
+        list("--gn-grow", &self.gn_grow, &["START", "FACTOR"], &[(-1e6, 1e6), (1.0, 1024.0)])?;
+        let names = ["START", "LEAST", "MOST", "FALL", "RISE"];
+        let limits = [(0.0, 1e12), (0.0, 1e12), (0.0, 1e12), (1e-6, 1.0), (1.0, 1e6)];
+        for (flag, values) in
+            [("--gn-mlp-mu", &self.gn_mlp_mu), ("--gn-near-mu", &self.gn_near_mu), ("--gn-lin-mu", &self.gn_lin_mu)]
+        {
+            list(flag, values, &names, &limits)?;
+            if values[1] > values[2] {
+                return refuse(format!(
+                    "{flag}: LEAST {} is above MOST {}; give the smaller first",
+                    values[1], values[2]
+                ));
+            }
+        }
+        let &[decoder, latent] = <&[usize; 2]>::try_from(self.gn_tries.as_slice()).map_err(|_| {
+            Error::config(format!("--gn-tries: {} values; give 2, DECODER LATENT", self.gn_tries.len()))
+        })?;
+        range("--gn-tries DECODER", decoder, 1, 100)?;
+        range("--gn-tries LATENT", latent, 1, 100)?;
+        if self.optimizer == Optimizer::Gn && self.deblock {
+            return refuse(
+                "--deblock: --optimizer gn does not see through the filter; use --optimizer es, or a bilinear level in \
+                 place of deblocking"
+                    .into(),
+            );
         }
         Ok(())
     }

@@ -140,7 +140,7 @@ struct Bump {
 }
 
 /// Where a weight lies among the packed parameters, and among the parameters.
-fn places(network: &Network, k: usize, layer: &Layer, unit: usize, column: usize) -> (usize, usize) {
+pub(super) fn places(network: &Network, k: usize, layer: &Layer, unit: usize, column: usize) -> (usize, usize) {
     if column == layer.inputs {
         return (layer.biases + unit, layer.biases + unit);
     }

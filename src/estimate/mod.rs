@@ -3,6 +3,7 @@
 pub mod adam;
 pub mod decoder_es;
 pub mod decoder_fd;
+pub mod gauss_newton;
 pub mod latent_es;
 pub mod minibatch;
 pub mod selector_search;

@@ -353,7 +353,7 @@ mod tests {
     use crate::model::structure::{Activation, Level, TextureInfo};
 
     fn structure(width: usize, height: usize, lw: usize, lh: usize, filter: Filter) -> Structure {
-        let level = Level { width: lw, height: lh, channels: 1, filter, selector_bits: vec![] };
+        let level = Level { width: lw, height: lh, channels: 1, filter, selector_bits: vec![], grid_bits: None };
         Structure {
             width,
             height,
@@ -368,6 +368,7 @@ mod tests {
             clamp: false,
             deblock: None,
             qbits: 8,
+            mlp_bits: 16,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Latents as integers and decoder weights as half floats: what a stored model keeps, and what it costs (SPEC section 4).
 
 use super::lanes::Lanes;
-use super::mlp::{Row, STRIP};
+use super::mlp::{Layer, Network, Row, STRIP};
 use super::structure::{Level, Parameters, Structure};
 
 /// Most bits of all channels together in a joint search of selectors: 256 combinations a cell.
@@ -40,12 +40,12 @@ pub struct QuantizedLevel {
 }
 
 impl QuantizedLevel {
-    /// Quantizes `values` of `level`: selectors by their own depths on the fixed grid, the rest by `qbits` between each
-    /// channel's smallest and largest value.
+    /// Quantizes `values` of `level`: selectors and levels with a grid by their own depths on the fixed grid, the rest by
+    /// `qbits` between each channel's smallest and largest value.
     pub fn new(level: &Level, values: &[f32], qbits: u32) -> Self {
         let channels = level.channels;
-        if level.is_selector() {
-            let bits = level.selector_bits.clone();
+        if level.is_selector() || level.grid_bits.is_some() {
+            let bits = level.grid_bits.map_or_else(|| level.selector_bits.clone(), |bits| vec![bits; channels]);
             let indices = values.iter().enumerate().map(|(i, &z)| grid_index(z, bits[i % channels]) as u16).collect();
             return QuantizedLevel { bits, ranges: None, indices };
         }
@@ -96,6 +96,48 @@ pub fn round_to_half(parameters: &[f32]) -> Vec<f32> {
     parameters.iter().map(|&w| half::f16::from_f32(w.clamp(-largest, largest)).to_f32()).collect()
 }
 
+/// The half-float scale of a layer's 8-bit weights: at least the largest magnitude / 127.
+fn layer_scale(weights: &[f32]) -> f32 {
+    let most = weights.iter().fold(0.0f32, |most, w| if w.abs() > most { w.abs() } else { most });
+    let scale = half::f16::from_f32(most / 127.0);
+    if scale.to_f32() * 127.0 < most { half::f16::from_bits(scale.to_bits() + 1).to_f32() } else { scale.to_f32() }
+}
+
+/// Decoder parameters as stored with `bits` bits: 16 = half floats; 8 = integers in -127..=127 times a half-float scale
+/// for each layer, the biases half floats.
+///
+/// Rounding what was rounded changes nothing.
+pub fn round_decoder(layers: &[Layer], bits: u32, parameters: &[f32]) -> Vec<f32> {
+    let mut rounded = round_to_half(parameters);
+    if bits == 16 {
+        return rounded;
+    }
+    for layer in layers {
+        let range = layer.weights..layer.biases;
+        let (scale, indices) = layer_indices(&parameters[range.clone()]);
+        for (out, index) in rounded[range].iter_mut().zip(indices) {
+            *out = f32::from(index) * scale;
+        }
+    }
+    rounded
+}
+
+/// A layer's weights as 8-bit integers, and the half-float scale that they are multiplied by.
+pub fn layer_indices(weights: &[f32]) -> (f32, Vec<i8>) {
+    let scale = layer_scale(weights);
+    let index = |w: &f32| if scale > 0.0 { (w / scale).round() as i8 } else { 0 };
+    (scale, weights.iter().map(index).collect())
+}
+
+/// Bits that storing the decoder takes.
+pub fn decoder_bits(layers: &[Layer], bits: u32) -> f64 {
+    let of = |layer: &Layer| match bits {
+        16 => 16 * (layer.inputs + 1) * layer.outputs,
+        _ => (bits as usize * layer.inputs + 16) * layer.outputs + 16,
+    };
+    layers.iter().map(of).sum::<usize>() as f64
+}
+
 /// Estimated rates in bits per source texel position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
@@ -105,11 +147,11 @@ pub struct Rates {
     pub entropy: f64,
 }
 
-/// What storing the quantized levels and `parameters` decoder weights would cost.
-pub fn rates(structure: &Structure, levels: &[QuantizedLevel], parameters: usize) -> Rates {
+/// What storing the quantized levels and the decoder would cost, the decoder taking `decoder` bits.
+pub fn rates(structure: &Structure, levels: &[QuantizedLevel], decoder: f64) -> Rates {
     let texels = (structure.source_width * structure.source_height) as f64;
     let ranges = |q: &QuantizedLevel| q.ranges.as_ref().map_or(0.0, |r| 64.0 * r.len() as f64);
-    let side = 16.0 * parameters as f64 + levels.iter().map(ranges).sum::<f64>();
+    let side = decoder + levels.iter().map(ranges).sum::<f64>();
     let full = |q: &QuantizedLevel| {
         let values = q.indices.len() / q.bits.len();
         q.bits.iter().map(|&b| f64::from(b) * values as f64).sum::<f64>()
@@ -121,13 +163,22 @@ pub fn rates(structure: &Structure, levels: &[QuantizedLevel], parameters: usize
     }
 }
 
+/// The layers of a decoder of `structure` with `parameters` parameters, whatever its position features are.
+pub fn layers_of(structure: &Structure, parameters: usize) -> Vec<Layer> {
+    let empty = Network::new(structure, 0);
+    // Each position feature adds one weight to every unit of the first layer.
+    let features = parameters.saturating_sub(empty.parameters()) / empty.layers[0].outputs;
+    Network::new(structure, features).layers
+}
+
 /// A model as a reader of the stored form gets it: quantized latents, half-float weights; and what storing it costs.
 pub fn stored(structure: &Structure, parameters: &Parameters) -> (Parameters, Rates) {
     let levels = structure.levels.iter().zip(&parameters.levels);
     let quantized: Vec<_> = levels.map(|(level, z)| QuantizedLevel::new(level, z, structure.qbits)).collect();
-    let rates = rates(structure, &quantized, parameters.decoder.len());
+    let layers = layers_of(structure, parameters.decoder.len());
+    let rates = rates(structure, &quantized, decoder_bits(&layers, structure.mlp_bits));
     let levels = quantized.iter().map(QuantizedLevel::values).collect();
-    (Parameters { levels, decoder: round_to_half(&parameters.decoder) }, rates)
+    (Parameters { levels, decoder: round_decoder(&layers, structure.mlp_bits, &parameters.decoder) }, rates)
 }
 
 /// Rounds outputs to `depth` bits as a written file holds them, in place: limited to [0, 1], times 2^depth - 1, rounded
@@ -162,7 +213,7 @@ mod tests {
     use crate::model::structure::Filter;
 
     fn level(width: usize, channels: usize, selector_bits: Vec<u32>) -> Level {
-        Level { width, height: 1, channels, filter: Filter::Nearest, selector_bits }
+        Level { width, height: 1, channels, filter: Filter::Nearest, selector_bits, grid_bits: None }
     }
 
     #[test]
@@ -206,14 +257,34 @@ mod tests {
             clamp: false,
             deblock: None,
             qbits: 4,
+            mlp_bits: 16,
         };
         let selectors = QuantizedLevel::new(&structure.levels[0], &[-1.0, -1.0, 1.0, -1.0, -1.0, -1.0, 1.0, -1.0], 4);
         let free = QuantizedLevel::new(&structure.levels[1], &[0.0, 1.0], 4);
-        let rates = rates(&structure, &[selectors, free], 10);
+        let rates = rates(&structure, &[selectors, free], 160.0);
         // 4 (1 + 3) selector bits, 2 x 4 bits and 64 bits of range, 160 bits of weights, over 8 texels.
         assert_eq!(rates.raw, (16.0 + 8.0 + 64.0 + 160.0) / 8.0);
         // Channel 0 is half and half (4 bits), channel 1 constant (0), the free level two different values (2 bits).
         assert_eq!(rates.entropy, (4.0 + 2.0 + 64.0 + 160.0) / 8.0);
+    }
+
+    #[test]
+    fn a_fixed_grid_has_no_ranges_and_eight_bit_weights_come_back() {
+        let level = Level { grid_bits: Some(3), ..level(2, 2, vec![]) };
+        let q = QuantizedLevel::new(&level, &[-1.0, 0.2, 5.0, 1.0], 8);
+        assert_eq!(
+            (q.ranges.as_ref(), q.bits.as_slice(), q.indices.as_slice()),
+            (None, &[3, 3][..], &[0, 4, 7, 7][..])
+        );
+        // One layer of 2 inputs and 2 units: the scale is 1.27 / 127 rounded up to a half float.
+        let layer = Layer { inputs: 2, outputs: 2, weights: 0, biases: 4 };
+        let rounded = round_decoder(&[layer], 8, &[1.27, -0.004, 0.5, -0.62, 0.1, 7.0]);
+        for (w, want) in rounded.iter().zip([1.27, 0.0, 0.5, -0.62, 0.1, 7.0]) {
+            assert!((w - want).abs() < 2e-3, "{rounded:?}");
+        }
+        assert_eq!(round_decoder(&[layer], 8, &rounded), rounded);
+        assert_eq!(decoder_bits(&[layer], 8), 4.0 * 8.0 + 2.0 * 16.0 + 16.0);
+        assert_eq!(decoder_bits(&[layer], 16), 96.0);
     }
 
     #[test]

@@ -73,6 +73,10 @@ pub struct Level {
     /// Bits of each channel where the level holds selectors on a fixed grid in [-1, 1]; empty where values are free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selector_bits: Vec<u32>,
+    /// Bits of every channel of a free level that is stored on a fixed grid in [-1, 1]; absent = between each channel's
+    /// smallest and largest value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid_bits: Option<u32>,
 }
 
 /// One map of the material, as decoding writes it.
@@ -116,8 +120,19 @@ pub struct Structure {
     /// Falloff in texels of the deblocking filter at level 0's cell edges; absent = off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deblock: Option<f32>,
-    /// Bits per latent value of free levels when quantized after training.
+    /// Bits per latent value of free levels without a grid when quantized after training.
     pub qbits: u32,
+    /// Bits of a stored decoder weight: 16 (half floats), or 8 with a scale for each layer.
+    #[serde(default = "half_floats", skip_serializing_if = "is_half_floats")]
+    pub mlp_bits: u32,
+}
+
+fn half_floats() -> u32 {
+    16
+}
+
+fn is_half_floats(bits: &u32) -> bool {
+    *bits == half_floats()
 }
 
 impl Structure {

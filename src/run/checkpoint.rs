@@ -1,12 +1,12 @@
 //! The checkpoint: the whole state of a run, exact to the bit.
 
 use super::tensors::{Bytes, Tensor, Tensors, checksum, write};
-use crate::backend::{DecoderReport, State};
+use crate::backend::{Dampings, DecoderReport, State};
 use crate::error::{Error, Result};
 use crate::estimate::adam::Adam;
 use crate::model::structure::{Parameters, Structure};
 use crate::noise::mersenne::Mersenne;
-use crate::train::{PHASES, PhaseTime, Progress};
+use crate::train::{DecoderBy, PHASES, PhaseTime, Progress};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -42,9 +42,15 @@ struct About {
     cpu_s: f64,
     /// Iterations and seconds of each phase.
     phases: [(usize, f64); PHASES.len()],
-    /// Loss, statistic, and whether by finite differences.
-    decoder: Option<(u64, u64, bool)>,
+    /// Loss, statistic, and what it was made by.
+    decoder: Option<(u64, u64, DecoderBy)>,
     selectors_changed: Option<usize>,
+    /// Best PSNR so far, and prints since.
+    #[serde(default)]
+    best: Option<(u64, usize)>,
+    /// Gauss-Newton's damping of the decoder.
+    #[serde(default)]
+    decoder_damping: Option<u64>,
     /// Powers of beta 1 and beta 2: decoder, latents.
     powers: [(u64, u64); 2],
 }
@@ -53,7 +59,7 @@ impl Checkpoint {
     /// Writes it to `path`; an earlier one stays until the new one is complete.
     pub fn save(&self, path: &Path, structure: &Structure) -> Result<()> {
         let tensors = self.tensors(structure);
-        let Progress { iteration, elapsed_s, phases, decoder, selectors_changed, .. } = self.progress;
+        let Progress { iteration, elapsed_s, phases, decoder, selectors_changed, best, .. } = self.progress;
         let powers = |adam: &Adam| (adam.power1.to_bits(), adam.power2.to_bits());
         let about = About {
             format: FORMAT,
@@ -64,15 +70,17 @@ impl Checkpoint {
             wall_s: self.spent.0,
             cpu_s: self.spent.1,
             phases: phases.map(|phase| (phase.iterations, phase.seconds)),
-            decoder: decoder.map(|(report, fd)| (report.loss.to_bits(), report.statistic.to_bits(), fd)),
+            decoder: decoder.map(|(report, by)| (report.loss.to_bits(), report.statistic.to_bits(), by)),
             selectors_changed,
+            best: best.map(|(psnr, since)| (psnr.to_bits(), since)),
+            decoder_damping: self.state.dampings.decoder.map(f64::to_bits),
             powers: [powers(&self.state.adam_decoder), powers(&self.state.adam_latents)],
         };
         write(path, &about, &tensors)
     }
 
     fn tensors(&self, structure: &Structure) -> Vec<Tensor> {
-        let State { parameters, adam_decoder, adam_latents, mersenne } = &self.state;
+        let State { parameters, adam_decoder, adam_latents, mersenne, dampings } = &self.state;
         let flat = |name: &str, values: &[f32]| Tensor::f32(name, &[values.len()], values);
         let mut tensors = vec![];
         for (k, (level, values)) in structure.levels.iter().zip(&parameters.levels).enumerate() {
@@ -83,6 +91,9 @@ impl Checkpoint {
         tensors.push(flat("adam_decoder.v", &adam_decoder.v));
         tensors.push(flat("adam_latents.m", &adam_latents.m));
         tensors.push(flat("adam_latents.v", &adam_latents.v));
+        for (k, values) in dampings.levels.iter().enumerate().filter(|(_, values)| !values.is_empty()) {
+            tensors.push(flat(&format!("damping{k}"), values));
+        }
         tensors.extend(mersenne.as_ref().map(|words| Tensor::u32("mersenne", words)));
         tensors
     }
@@ -127,17 +138,34 @@ impl Checkpoint {
 
 /// Names of all tensors in the order that they are written in.
 fn names(structure: &Structure) -> impl Iterator<Item = String> {
-    let others = ["decoder", "adam_decoder.m", "adam_decoder.v", "adam_latents.m", "adam_latents.v", "mersenne"];
+    let others = [
+        "decoder",
+        "adam_decoder.m",
+        "adam_decoder.v",
+        "adam_latents.m",
+        "adam_latents.v",
+        "damping0",
+        "damping1",
+        "mersenne",
+    ];
     (0..structure.levels.len()).map(|k| format!("level{k}")).chain(others.map(str::to_owned))
 }
 
 fn read_state(tensors: &Tensors, about: &About, structure: &Structure, decoder: usize) -> Result<State> {
     let mersenne = tensors.has("mersenne").then(|| tensors.u32("mersenne", MERSENNE_WORDS)).transpose()?;
-    tensors.expect_count(structure.levels.len() + 5 + usize::from(mersenne.is_some()))?;
+    let mut dampings = Dampings { decoder: about.decoder_damping.map(f64::from_bits), levels: vec![] };
+    let mut others = usize::from(mersenne.is_some());
     let mut levels = vec![];
     for (k, level) in structure.levels.iter().enumerate() {
         levels.push(tensors.f32(&format!("level{k}"), &[level.height, level.width, level.channels])?);
+        let name = format!("damping{k}");
+        if tensors.has(&name) {
+            others += 1;
+            dampings.levels.resize(k, vec![]);
+            dampings.levels.push(tensors.f32(&name, &[level.texels()])?);
+        }
     }
+    tensors.expect_count(structure.levels.len() + 5 + others)?;
     let latents = levels.iter().map(Vec::len).sum();
     let adam = |name: &str, n: usize, powers: (u64, u64)| -> Result<Adam> {
         Ok(Adam {
@@ -152,13 +180,14 @@ fn read_state(tensors: &Tensors, about: &About, structure: &Structure, decoder: 
         adam_decoder: adam("adam_decoder", decoder, about.powers[0])?,
         adam_latents: adam("adam_latents", latents, about.powers[1])?,
         mersenne,
+        dampings,
     })
 }
 
 impl About {
     fn progress(&self) -> Progress {
-        let report = |(loss, statistic, fd)| {
-            (DecoderReport { loss: f64::from_bits(loss), statistic: f64::from_bits(statistic) }, fd)
+        let report = |(loss, statistic, by)| {
+            (DecoderReport { loss: f64::from_bits(loss), statistic: f64::from_bits(statistic) }, by)
         };
         Progress {
             iteration: self.iteration,
@@ -166,6 +195,7 @@ impl About {
             phases: self.phases.map(|(iterations, seconds)| PhaseTime { iterations, seconds }),
             decoder: self.decoder.map(report),
             selectors_changed: self.selectors_changed,
+            best: self.best.map(|(psnr, since)| (f64::from_bits(psnr), since)),
             interrupted: false,
         }
     }

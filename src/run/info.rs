@@ -87,11 +87,11 @@ fn table(structure: &Structure, coded: &Coded) -> String {
         line(&format!("texture {k}"), format!("{}: {} channels, {} bits", t.name, t.channels, t.depth));
     }
     for (k, level) in structure.levels.iter().enumerate() {
-        let Level { width, height, channels, filter, ref selector_bits } = *level;
-        let kind = if selector_bits.is_empty() {
-            format!("{} bits", structure.qbits)
-        } else {
-            format!("selectors of {selector_bits:?} bits")
+        let Level { width, height, channels, filter, ref selector_bits, grid_bits } = *level;
+        let kind = match grid_bits {
+            _ if !selector_bits.is_empty() => format!("selectors of {selector_bits:?} bits"),
+            Some(bits) => format!("{bits} bits on a fixed grid"),
+            None => format!("{} bits", structure.qbits),
         };
         let filter = format!("{filter:?}").to_lowercase();
         line(&format!("level {k}"), format!("{width} x {height} x {channels}, {filter}, {kind}"));

@@ -2,15 +2,15 @@
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::train::Report;
+use crate::train::{DecoderBy, Report};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The columns. An empty cell is a value that there is none of. `decoder_loss` is the last decoder step's mean loss,
-/// `dstd` (ES) or `fd_rms` (finite differences) its statistic.
+/// `dstd` (ES), `fd_rms` (finite differences) or `damping` (Gauss-Newton) its statistic.
 pub const HEADER: &str = "iteration,elapsed_s,mse,psnr_db,psnr_q_db,bpp_raw,bpp_entropy,\
-decoder_loss,dstd,fd_rms,latent_mean,latent_sd,latent_max,selectors_changed,iterations_per_s";
+decoder_loss,dstd,fd_rms,damping,latent_mean,latent_sd,latent_max,selectors_changed,iterations_per_s";
 
 /// The table, open at its end.
 pub struct Log {
@@ -55,7 +55,7 @@ impl Log {
 fn row(report: &Report) -> String {
     let cell = |value: Option<f64>| value.filter(|x| x.is_finite()).map_or(String::new(), |x| x.to_string());
     let thousandths = |x: f64| format!("{x:.3}");
-    let statistic = |fd: bool| report.decoder.filter(|(_, by_fd)| *by_fd == fd).map(|(d, _)| d.statistic);
+    let statistic = |by: DecoderBy| report.decoder.filter(|(_, made)| *made == by).map(|(d, _)| d.statistic);
     let [mean, sd, max] = report.latents;
     let cells = [
         report.iteration.to_string(),
@@ -66,8 +66,9 @@ fn row(report: &Report) -> String {
         cell(Some(report.rates.raw)),
         cell(Some(report.rates.entropy)),
         cell(report.decoder.map(|(d, _)| d.loss)),
-        cell(statistic(false)),
-        cell(statistic(true)),
+        cell(statistic(DecoderBy::Es)),
+        cell(statistic(DecoderBy::Fd)),
+        cell(statistic(DecoderBy::Gn)),
         cell(Some(mean)),
         cell(Some(sd)),
         cell(Some(max)),
@@ -109,7 +110,7 @@ mod tests {
         log.add(&report(7)).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let expected: Vec<String> =
-            [0, 1, 2, 7].iter().map(|k| format!("{k},1.250,0,,40.5,2,1.5,,,,0,0.5,1,3,")).collect();
+            [0, 1, 2, 7].iter().map(|k| format!("{k},1.250,0,,40.5,2,1.5,,,,,0,0.5,1,3,")).collect();
         assert_eq!(text.lines().next(), Some(HEADER));
         assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), expected);
         // A table that is not there starts anew.

@@ -24,13 +24,13 @@ use crate::backend::cpu::{Cpu, CpuOptions};
 use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, State};
 use crate::config::MAX_TEXELS;
-use crate::config::{Config, CudaDevice};
+use crate::config::{Config, CudaDevice, Init};
 use crate::error::{Error, Result};
 use crate::model::decode::Geometry;
 use crate::model::structure::{Rng, Structure, TextureInfo};
 use crate::noise::Noise;
 use crate::texture::Target;
-use crate::train::{Progress, Report, fit as train, init, measure};
+use crate::train::{Progress, Report, fit as train, init, measure, pca};
 use checkpoint::Checkpoint;
 use clock::Clock;
 use coded::Coded;
@@ -198,7 +198,12 @@ impl Job {
         let state = State::new(match &self.loaded {
             Some(model) => model.parameters.clone(),
             None => {
-                init::parameters(&self.geometry.structure, &self.geometry.network, self.config.lat_init, &mut noise)
+                let (structure, network) = (&self.geometry.structure, &self.geometry.network);
+                let mut parameters = init::parameters(structure, network, self.config.lat_init, &mut noise);
+                if self.config.init == Init::Pca {
+                    pca::start(structure, &self.target.planes, &mut parameters);
+                }
+                parameters
             }
         });
         let backend = self.backend(noise, state)?;

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn latent_channels_stand_side_by_side() {
-        let level = Level { width: 2, height: 2, channels: 2, filter: Filter::Nearest, selector_bits: vec![] };
+        let level =
+            Level { width: 2, height: 2, channels: 2, filter: Filter::Nearest, selector_bits: vec![], grid_bits: None };
         let picture = latent_picture(&level, &[0.0, 1.5, 3.0, 4.5, 6.0, 7.5, 9.0, 10.5]);
         assert_eq!(picture, [0.5, 1.5, 1.0, 2.0, 2.5, 3.5, 3.0, 4.0]);
     }

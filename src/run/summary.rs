@@ -51,7 +51,7 @@ pub struct Summary {
     pub wall_s: Option<f64>,
     /// Seconds on all CPUs, of all sittings.
     pub cpu_s: Option<f64>,
-    /// Of each phase: decoder by ES, decoder by finite differences, latents only.
+    /// Of each phase: decoder by ES, decoder by finite differences, latents only, rounds of Gauss-Newton.
     pub iterations_per_s: Option<BTreeMap<&'static str, Option<f64>>>,
     /// The most memory held at once.
     pub peak_rss_bytes: Option<u64>,

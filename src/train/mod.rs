@@ -1,15 +1,19 @@
 //! The training loop: schedules, steps and reports. Knows no backend by name and opens no file.
 
 pub mod init;
+pub mod pca;
 pub mod schedule;
 
-use crate::backend::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
-use crate::config::Config;
+use crate::backend::{
+    Backend, Damping, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, Seen, State,
+};
+use crate::config::{Config, Optimizer};
 use crate::error::Result;
 use crate::metrics::mse_to_psnr;
 use crate::model::quant::{Rates, stored};
-use crate::model::structure::Structure;
+use crate::model::structure::{Filter, Structure};
 use schedule::{DecoderPhase, Schedule};
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// What a run says of itself at a print.
@@ -27,8 +31,8 @@ pub struct Report {
     pub psnr_q_db: Option<f64>,
     /// Estimated rates in bits per texel.
     pub rates: Rates,
-    /// The last decoder step's report and whether it was by finite differences.
-    pub decoder: Option<(DecoderReport, bool)>,
+    /// The last decoder step's report and what it was made by.
+    pub decoder: Option<(DecoderReport, DecoderBy)>,
     /// Mean, standard deviation and largest magnitude of the free latents.
     pub latents: [f64; 3],
     /// Selectors changed by the last search.
@@ -48,11 +52,23 @@ pub struct PhaseTime {
     pub seconds: f64,
 }
 
-/// Times of the phases: decoder by ES, decoder by finite differences, no decoder step.
-pub type PhaseTimes = [PhaseTime; 3];
+/// Times of the phases: decoder by ES, decoder by finite differences, no decoder step, rounds of Gauss-Newton.
+pub type PhaseTimes = [PhaseTime; 4];
 
 /// Names of [`PhaseTimes`].
-pub const PHASES: [&str; 3] = ["es", "fd", "latents_only"];
+pub const PHASES: [&str; 4] = ["es", "fd", "latents_only", "gn"];
+
+/// What a decoder step was made by, and with that what its statistic is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecoderBy {
+    /// Evolution strategies: the standard deviation of the pairs' differences.
+    Es,
+    /// Finite differences: the root mean square of the gradient.
+    Fd,
+    /// Gauss-Newton: the damping after the step.
+    Gn,
+}
 
 /// Where a run stands, so that it can go on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,10 +79,12 @@ pub struct Progress {
     pub elapsed_s: f64,
     /// Time of each phase.
     pub phases: PhaseTimes,
-    /// The last decoder step's report and whether it was by finite differences.
-    pub decoder: Option<(DecoderReport, bool)>,
+    /// The last decoder step's report and what it was made by.
+    pub decoder: Option<(DecoderReport, DecoderBy)>,
     /// Selectors changed by the last search.
     pub selectors_changed: Option<usize>,
+    /// The best PSNR as stored of all prints, and how many prints ago it was.
+    pub best: Option<(f64, usize)>,
     /// Whether the run was asked to stop before its end.
     pub interrupted: bool,
 }
@@ -97,7 +115,7 @@ pub fn fit(
     from: Progress,
 ) -> Result<Progress> {
     let progress = Progress { interrupted: false, ..from };
-    let mut trainer = Trainer { config, schedule: Schedule::new(config), progress };
+    let mut trainer = Trainer { config, structure, schedule: Schedule::new(config), progress };
     if from.iteration == 0 {
         let report = measure(config, structure, backend, &trainer.progress, None)?;
         watch.report(&report)?;
@@ -112,7 +130,8 @@ pub fn fit(
         trainer.count(phase, started);
         watch.tick(it);
         trainer.progress.interrupted = watch.stop() && it < config.iters;
-        let last = it == config.iters || trainer.progress.interrupted;
+        let late = config.max_seconds.is_some_and(|most| trainer.progress.elapsed_s >= f64::from(most));
+        let mut last = it == config.iters || trainer.progress.interrupted || late;
         let saves = it.is_multiple_of(config.save_every) || last;
         let prints = it.is_multiple_of(config.print_every) || last;
         if prints || saves {
@@ -120,13 +139,14 @@ pub fn fit(
             let report = measure(config, structure, backend, &trainer.progress, Some(speed))?;
             if prints {
                 watch.report(&report)?;
+                last |= trainer.is_good_enough(&report);
             }
-            if saves {
+            if saves || last {
                 watch.save(&trainer.progress, &report, backend)?;
             }
             since = (Instant::now(), it);
         }
-        if trainer.progress.interrupted {
+        if last {
             break;
         }
     }
@@ -135,14 +155,103 @@ pub fn fit(
 
 struct Trainer<'a> {
     config: &'a Config,
+    structure: &'a Structure,
     schedule: Schedule<'a>,
     progress: Progress,
 }
 
+/// The damping that a list of five says.
+fn damping(mu: &[f32]) -> Damping {
+    let [start, least, most, fall, rise] = [0, 1, 2, 3, 4].map(|i| mu[i]);
+    Damping { start, least, most, fall, rise }
+}
+
 impl Trainer<'_> {
+    /// Whether a print ends the run: the PSNR asked for is reached, or none of the last `--patience` prints was better
+    /// than all before them.
+    fn is_good_enough(&mut self, report: &Report) -> bool {
+        let psnr = report.psnr_q_db.unwrap_or(f64::INFINITY);
+        let (best, since) = self.progress.best.unwrap_or((f64::NEG_INFINITY, 0));
+        let (best, since) = if psnr > best { (psnr, 0) } else { (best, since + 1) };
+        self.progress.best = Some((best, since));
+        let reached = self.config.target_psnr.is_some_and(|target| psnr >= f64::from(target));
+        reached || self.config.patience.is_some_and(|patience| since >= patience)
+    }
+
+    /// One round of Gauss-Newton: the decoder, then selectors and latents in turn, with more decoder steps between them
+    /// where they are asked for, then selectors once more.
+    fn round(&mut self, backend: &mut dyn Backend, it: usize) -> Result<()> {
+        let config = self.config;
+        for turn in 1..=config.gn_lat_steps {
+            if turn <= config.gn_mlp_steps {
+                self.decoder_gn(backend, it, turn)?;
+            }
+            self.search(backend, it)?;
+            self.latents_gn(backend, it, turn == config.gn_lat_steps)?;
+        }
+        self.search(backend, it)
+    }
+
+    /// Decoder step number `turn` of a round.
+    fn decoder_gn(&mut self, backend: &mut dyn Backend, it: usize, turn: usize) -> Result<()> {
+        let config = self.config;
+        let bits = self.schedule.rounds_decoder(it).then_some(self.structure.mlp_bits);
+        if let Some(batch) = self.schedule.gn_texels(it) {
+            let step = DecoderGn {
+                // Every step draws texels of its own.
+                step: ((it - 1) * config.gn_mlp_steps + turn) as u32,
+                h: config.gn_h[1],
+                batch,
+                right: (batch as f64 * f64::from(config.gn_right)) as usize,
+                damping: damping(&config.gn_mlp_mu),
+                tries: config.gn_tries[0],
+                bits,
+            };
+            self.progress.decoder = Some((backend.decoder_gn(&step)?, DecoderBy::Gn));
+        }
+        Ok(())
+    }
+
+    /// A step of every free level; on the grid the `last` one of a round is followed by the exact search.
+    fn latents_gn(&mut self, backend: &mut dyn Backend, it: usize, last: bool) -> Result<()> {
+        let config = self.config;
+        for (level, shape) in self.structure.levels.iter().enumerate().filter(|(_, level)| !level.is_selector()) {
+            let grid = shape.grid_bits.filter(|_| self.schedule.on_grid(it));
+            let mu = if shape.filter == Filter::Nearest { &config.gn_near_mu } else { &config.gn_lin_mu };
+            backend.latent_gn(&LatentGn {
+                level,
+                h: config.gn_h[0],
+                damping: damping(mu),
+                iterations: config.gn_cg,
+                tries: config.gn_tries[1],
+                grid,
+            })?;
+            if let Some(bits) = grid.filter(|_| last) {
+                backend.search_grid(level, bits)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn search(&mut self, backend: &mut dyn Backend, it: usize) -> Result<()> {
+        if self.schedule.searches(it) {
+            self.progress.selectors_changed = Some(backend.search_selectors(self.config.qat_joint)?);
+        }
+        Ok(())
+    }
+
     /// One iteration; returns the index of its phase.
     fn iterate(&mut self, backend: &mut dyn Backend, it: usize) -> Result<usize> {
         let config = self.config;
+        if config.optimizer == Optimizer::Gn {
+            self.round(backend, it)?;
+            return Ok(3);
+        }
+        let grid = |level: usize| self.structure.levels.get(level).and_then(|level| level.grid_bits);
+        backend.see_as_stored(Seen {
+            grid: [grid(0), grid(1)].map(|bits| bits.filter(|_| self.schedule.on_grid(it))),
+            decoder: self.schedule.rounds_decoder(it).then_some(self.structure.mlp_bits).filter(|&bits| bits != 16),
+        })?;
         let (rate, sigma) = (self.schedule.rate_factor(it), self.schedule.sigma_factor(it));
         let step = it as u32;
         if self.schedule.resets_adam(it) {
@@ -152,12 +261,12 @@ impl Trainer<'_> {
         let phase = match self.schedule.decoder(it) {
             DecoderPhase::Es { pairs, batch } => {
                 let es = DecoderEs { step, pairs, sigma: config.mlp_sigma * sigma, rate: decoder_rate, batch };
-                self.progress.decoder = Some((backend.decoder_es(&es)?, false));
+                self.progress.decoder = Some((backend.decoder_es(&es)?, DecoderBy::Es));
                 0
             }
             DecoderPhase::Fd { batch } => {
                 let fd = DecoderFd { step, h: config.mlp_fd_h, rate: decoder_rate, batch };
-                self.progress.decoder = Some((backend.decoder_fd(&fd)?, true));
+                self.progress.decoder = Some((backend.decoder_fd(&fd)?, DecoderBy::Fd));
                 1
             }
             DecoderPhase::Rest => 2,
@@ -170,9 +279,7 @@ impl Trainer<'_> {
             rate: config.lat_lr * rate,
             alternate: config.lat_alt,
         })?;
-        if self.schedule.searches(it) {
-            self.progress.selectors_changed = Some(backend.search_selectors(config.qat_joint)?);
-        }
+        self.search(backend, it)?;
         Ok(phase)
     }
 

@@ -28,13 +28,24 @@ pub struct Schedule<'a> {
     fd: Option<usize>,
     full: Option<usize>,
     freeze: Option<usize>,
+    grow: Option<usize>,
+    grid: Option<usize>,
+    rounding: Option<usize>,
 }
 
 impl<'a> Schedule<'a> {
     /// The plan that `config` describes.
     pub fn new(config: &'a Config) -> Self {
         let first = |start| first_iteration(start, config.iters);
-        Schedule { config, fd: first(config.mlp_fd), full: first(config.mlp_full), freeze: first(config.mlp_freeze) }
+        Schedule {
+            config,
+            fd: first(config.mlp_fd),
+            full: first(config.mlp_full),
+            freeze: first(config.mlp_freeze),
+            grow: config.gn_grow.first().and_then(|&start| first(start)),
+            grid: first(config.lat_bits_start),
+            rounding: first(config.mlp_bits_start),
+        }
     }
 
     /// What the decoder does in iteration `it` (from 1).
@@ -50,6 +61,26 @@ impl<'a> Schedule<'a> {
         }
         let pairs = self.config.mlp_pairs;
         DecoderPhase::Es { pairs: if full { self.config.mlp_full_pairs.unwrap_or(pairs) } else { pairs }, batch }
+    }
+
+    /// Texels of the Gauss-Newton decoder step of round `it`; `None` = no decoder step.
+    pub fn gn_texels(&self, it: usize) -> Option<usize> {
+        let active = |start: Option<usize>| start.is_some_and(|start| it >= start);
+        if active(self.freeze) || !it.is_multiple_of(self.config.mlp_every) {
+            return None;
+        }
+        let factor = if active(self.grow) { self.config.gn_grow.get(1).map_or(1.0, |f| f64::from(*f)) } else { 1.0 };
+        Some((self.config.gn_texels as f64 * factor).round() as usize)
+    }
+
+    /// Whether latents are kept on their grid in iteration `it`.
+    pub fn on_grid(&self, it: usize) -> bool {
+        self.grid.is_some_and(|start| it >= start)
+    }
+
+    /// Whether decoder weights are kept as they are stored in iteration `it`.
+    pub fn rounds_decoder(&self, it: usize) -> bool {
+        self.rounding.is_some_and(|start| it >= start)
     }
 
     /// Whether the decoder's Adam state is zeroed before iteration `it`: where finite differences take over from ES.

@@ -45,7 +45,7 @@ pub fn assert_bits(what: &str, got: &[f32], want: &[f32]) {
 #[track_caller]
 pub fn assert_same_state(what: &str, got: &dyn Backend, want: &dyn Backend) {
     let (got, want) = (got.state().expect("a state"), want.state().expect("a state"));
-    let State { parameters, adam_decoder, adam_latents, mersenne } = &got;
+    let State { parameters, adam_decoder, adam_latents, mersenne, dampings } = &got;
     for (level, (got, want)) in parameters.levels.iter().zip(&want.parameters.levels).enumerate() {
         assert_bits(&format!("{what}: level {level}"), got, want);
     }
@@ -58,6 +58,7 @@ pub fn assert_same_state(what: &str, got: &dyn Backend, want: &dyn Backend) {
         assert_eq!((got.power1, got.power2), (want.power1, want.power2), "{what}: {group} powers of beta");
     }
     assert_eq!(mersenne, &want.mersenne, "{what}: twister");
+    assert_eq!(dampings, &want.dampings, "{what}: dampings");
 }
 
 /// Statistics that a backend may sum in its own order.

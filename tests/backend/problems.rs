@@ -93,12 +93,13 @@ pub fn case(name: &'static str, (width, height): (usize, usize)) -> Case {
         clamp: false,
         deblock: None,
         qbits: 8,
+        mlp_bits: 16,
     };
     Case { name, structure, weights: vec![], rng: Rng::Hash, seed: 1, fitted: false }
 }
 
 fn level((width, height, channels): (usize, usize, usize), filter: Filter) -> Level {
-    Level { width, height, channels, filter, selector_bits: vec![] }
+    Level { width, height, channels, filter, selector_bits: vec![], grid_bits: None }
 }
 
 /// One texture a channel count; every second one has 16 bits.

@@ -35,9 +35,10 @@ impl BatchProblem<'_> {
     /// Adds every decoder's loss over `texels` to its sum.
     #[inline(always)]
     pub(super) fn add_chunk<L: Lanes>(&self, l: L, scratch: &mut BatchScratch, texels: &[u32], sums: &mut [i64]) {
-        let Cpu { geometry, state, target, weights, .. } = self.cpu;
+        let Cpu { geometry, target, weights, .. } = self.cpu;
+        let levels = &self.cpu.seen().levels;
         let BatchScratch { chunk, a, b, out, loss } = scratch;
-        chunk.gather(Scalar, geometry, &state.parameters.levels, target, texels);
+        chunk.gather(Scalar, geometry, levels, target, texels);
         let parameters = geometry.network.parameters();
         for (packed, sum) in self.decoders.chunks_exact(parameters).zip(sums) {
             for (inputs, out) in chunk.inputs.iter().zip(out.iter_mut()) {

@@ -3,11 +3,12 @@
 
 mod batch;
 mod draws;
+mod gauss_newton;
 mod image;
 mod latent;
 
 use super::simd::SimdLevel;
-use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
+use super::{Backend, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, LatentReport, Seen, State};
 use crate::error::{Error, Result};
 use crate::estimate::adam::{self, StepFactors};
 use crate::estimate::decoder_fd::Differences;
@@ -18,6 +19,7 @@ use crate::model::decode::Geometry;
 use crate::model::lanes::Scalar;
 use crate::model::loss::{UNIT, channel_weights};
 use crate::model::mlp::{Row, STRIP};
+use crate::model::quant::round_decoder;
 use crate::model::structure::{Level, Parameters};
 use crate::noise::Noise;
 use crate::noise::mersenne::Mersenne;
@@ -60,6 +62,9 @@ pub struct Cpu {
     weights: Vec<f32>,
     noise: Noise,
     state: State,
+    seen: Seen,
+    /// The parameters as `seen` says; `None` where they are the state's own.
+    view: Option<Parameters>,
 }
 
 impl Cpu {
@@ -78,7 +83,30 @@ impl Cpu {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
         let pool = pool.map_err(|e| Error::Backend(format!("--threads {}: {e}", options.threads)))?;
         let weights = channel_weights(&geometry.structure.textures, texture_weights);
-        Ok(Cpu { options, pool, geometry, target, weights, noise, state })
+        Ok(Cpu { options, pool, geometry, target, weights, noise, state, seen: Seen::default(), view: None })
+    }
+
+    /// The parameters that steps are taken around.
+    fn seen(&self) -> &Parameters {
+        self.view.as_ref().unwrap_or(&self.state.parameters)
+    }
+
+    /// Rounds the view again after the state has changed.
+    fn refresh(&mut self) {
+        if self.seen == Seen::default() {
+            self.view = None;
+            return;
+        }
+        let mut view = self.state.parameters.clone();
+        for (values, bits) in view.levels.iter_mut().zip(self.seen.grid) {
+            if let Some(bits) = bits {
+                self.pool.install(|| gauss_newton::snap(values, bits));
+            }
+        }
+        if let Some(bits) = self.seen.decoder {
+            view.decoder = round_decoder(&self.geometry.network.layers, bits, &view.decoder);
+        }
+        self.view = Some(view);
     }
 
     fn packed(&self, decoder: &[f32]) -> Vec<f32> {
@@ -112,7 +140,11 @@ impl Cpu {
             let _ = l;
             adam::update(factors, w, &mut adam_decoder.m, &mut adam_decoder.v, gradient)
         });
-        if w.iter().all(|w| w.is_finite()) { Ok(()) } else { Err(not_finite("decoder weights", "--mlp-lr", step)) }
+        if !w.iter().all(|w| w.is_finite()) {
+            return Err(not_finite("decoder weights", "--mlp-lr", step));
+        }
+        self.refresh();
+        Ok(())
     }
 }
 
@@ -142,7 +174,7 @@ impl Backend for Cpu {
 
         // Perturbed decoders, packed: plus and minus of each pair in turn.
         let mut decoders = vec![0.0; 2 * e.len()];
-        let (w, network) = (&self.state.parameters.decoder, &self.geometry.network);
+        let (w, network) = (&self.seen().decoder, &self.geometry.network);
         self.pool.install(|| {
             let pairs = decoders.par_chunks_mut(2 * parameters).zip(e.par_chunks(parameters));
             pairs.for_each_init(
@@ -189,7 +221,7 @@ impl Backend for Cpu {
     fn decoder_fd(&mut self, step: &DecoderFd) -> Result<DecoderReport> {
         let level = self.options.level;
         let (_, texels) = self.draw(step.step, 0, step.batch);
-        let packed = self.packed(&self.state.parameters.decoder);
+        let packed = self.packed(&self.seen().decoder);
         let parameters = packed.len();
         let this = &*self;
         let decoder = decoder_fd::Decoder { packed: &packed, weights: &self.weights, h: step.h };
@@ -200,7 +232,7 @@ impl Backend for Cpu {
                 |(chunk, differences), texels| {
                     let mut sums = vec![0; parameters];
                     let loss = with_level!(level, l => {
-                        chunk.gather(Scalar, &this.geometry, &this.state.parameters.levels, &this.target, texels);
+                        chunk.gather(Scalar, &this.geometry, &this.seen().levels, &this.target, texels);
                         differences.add_chunk(l, &this.geometry, decoder, chunk, &mut sums)
                     });
                     (sums, loss)
@@ -209,7 +241,7 @@ impl Backend for Cpu {
             each.reduce(|| (vec![0; parameters], 0), |(a, x), (b, y)| (add(a, b), x + y))
         });
         let unit = 1.0 / (UNIT * texels.len() as f64);
-        let w = &self.state.parameters.decoder;
+        let w = &self.seen().decoder;
         let quotient = |(sum, &w): (&i64, &f32)| {
             let [plus, minus] = decoder_fd::realised_steps(w, step.h);
             let distance = plus - minus;
@@ -237,7 +269,7 @@ impl Backend for Cpu {
             true => vec![latent_es::alternate(&noisy, pair, step.step as usize)],
             false => noisy.clone(),
         };
-        let packed = self.packed(&self.state.parameters.decoder);
+        let packed = self.packed(&self.seen().decoder);
         let mut gradient: Vec<Vec<f32>> = levels.iter().map(|level| vec![0.0; level.values()]).collect();
         let mut hits = [0usize; 2];
         let mut draws = Draws::new(&mut self.noise, level, step.step);
@@ -258,7 +290,7 @@ impl Backend for Cpu {
                 geometry: &self.geometry,
                 target: &self.target,
                 weights: &self.weights,
-                levels: &self.state.parameters.levels,
+                levels: &self.view.as_ref().unwrap_or(&self.state.parameters).levels,
                 packed: &packed,
                 sigma: step.sigma,
                 noise: &noise,
@@ -292,12 +324,12 @@ impl Backend for Cpu {
 
     fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let level = self.options.level;
-        let packed = self.packed(&self.state.parameters.decoder);
+        let packed = self.packed(&self.seen().decoder);
         let shape = &self.geometry.structure.levels[0];
         let mut selectors = self.state.parameters.levels[0].clone();
         let problem = selector_search::Problem {
             packed: &packed,
-            levels: &self.state.parameters.levels,
+            levels: &self.seen().levels,
             weights: &self.weights,
             target: &self.target,
             joint,
@@ -314,7 +346,28 @@ impl Backend for Cpu {
             .sum()
         });
         self.state.parameters.levels[0] = selectors;
+        self.refresh();
         Ok(changed)
+    }
+
+    fn see_as_stored(&mut self, seen: Seen) -> Result<()> {
+        if self.seen != seen {
+            self.seen = seen;
+            self.refresh();
+        }
+        Ok(())
+    }
+
+    fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport> {
+        self.step_decoder_gn(step)
+    }
+
+    fn latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport> {
+        self.step_latent_gn(step)
+    }
+
+    fn search_grid(&mut self, level: usize, bits: u32) -> Result<LatentReport> {
+        Ok(self.search_grid_step(level, bits))
     }
 
     fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
@@ -372,6 +425,7 @@ impl Backend for Cpu {
             self.noise = Noise::Mersenne(Mersenne::from_state(words).ok_or_else(broken)?);
         }
         self.state = state;
+        self.refresh();
         Ok(())
     }
 }
@@ -396,8 +450,12 @@ impl Cpu {
                 if !finite {
                     return Err(not_finite("latents", "--lat-lr", step.step));
                 }
+                if self.seen.grid[k].is_some() {
+                    values.iter_mut().for_each(|z| *z = z.clamp(-1.0, 1.0));
+                }
             }
         }
+        self.refresh();
         Ok(())
     }
 }

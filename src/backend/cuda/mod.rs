@@ -444,11 +444,12 @@ impl Backend for Cuda {
             adam_decoder: moments(&self.powers[0], &[&self.decoder])?,
             adam_latents: moments(&self.powers[1], &levels)?,
             mersenne: None,
+            dampings: crate::backend::Dampings::default(),
         })
     }
 
     fn set_state(&mut self, state: State) -> Result<()> {
-        let State { parameters, adam_decoder, adam_latents, mersenne } = state;
+        let State { parameters, adam_decoder, adam_latents, mersenne, dampings: _ } = state;
         if mersenne.is_some() {
             return Err(Error::State("a run with --rng mt goes on with --rng mt, on the CPU".into()));
         }
