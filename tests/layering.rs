@@ -119,7 +119,8 @@ fn imports_point_one_way() {
     let layer = |module: &str| LAYERS.iter().position(|row| row.contains(&module));
     let mut wrong = vec![];
     let mut seen = 0;
-    for (file, text) in files() {
+    // A module's own tests may build their problems with what stands above it.
+    for (file, text) in files().into_iter().filter(|(file, _)| !file.ends_with("/tests.rs")) {
         let module = module_of(&file);
         // lib.rs only declares modules; main.rs stands above everything.
         let Some(own) = layer(module).or((module == "main" || module == "lib").then_some(LAYERS.len())) else {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Settings of a command line, split at spaces.
-fn parse(line: &str) -> Config {
+pub(crate) fn parse(line: &str) -> Config {
     let matches = command().no_binary_name(true).try_get_matches_from(line.split_whitespace());
     let config = matches.and_then(|m| Config::from_arg_matches(&m));
     config.unwrap_or_else(|e| panic!("{line}: {e}"))

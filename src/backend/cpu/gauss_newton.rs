@@ -1,22 +1,25 @@
 //! Gauss-Newton steps: chunks of a minibatch for the decoder, rows of elements for the latents. Every sum over texels
 //! has a fixed order, so the thread count changes no bit; equality across CPUs is not promised (DESIGN section 5, rule 8).
 
+mod latent;
+
 use super::batch::{BatchProblem, BatchScratch};
 use super::{Cpu, not_finite};
 use crate::backend::{DecoderGn, DecoderReport, LatentGn, LatentReport};
 use crate::error::Result;
 use crate::estimate::gauss_newton::decoder::{Bumps, CHUNK, Layout};
 use crate::estimate::gauss_newton::latent::{Elements, Sampler};
-use crate::estimate::gauss_newton::solve::{at, factor, substitute, triangle};
 use crate::estimate::minibatch::Chunk;
 use crate::estimate::selector_search::Problem;
 use crate::model::lanes::Scalar;
 use crate::model::loss::UNIT;
 use crate::model::mlp::{Row, STRIP};
-use crate::model::quant::{grid_index, grid_value, round_decoder};
+use crate::model::quant::round_decoder;
 use crate::with_level;
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Side};
+use latent::LatentSearch;
+pub use latent::snap;
 use rayon::prelude::*;
 
 /// The decoder's normal equations: the lower triangle of J^T J, column-major, and J^T r.
@@ -247,288 +250,6 @@ impl Cpu {
         self.state.parameters.levels = levels;
         report
     }
-}
-
-/// Every value to the grid of `bits` bits.
-pub(super) fn snap(values: &mut [f32], bits: u32) {
-    values.par_iter_mut().for_each(|z| *z = grid_value(grid_index(*z, bits), bits));
-}
-
-/// A value limited to [-1, 1].
-fn limited(z: f32) -> f32 {
-    let z = if z < -1.0 { -1.0 } else { z };
-    if z > 1.0 { 1.0 } else { z }
-}
-
-/// One level's steps from its normal equations; `levels` is what has been accepted so far.
-struct LatentSearch<'a> {
-    cpu: &'a Cpu,
-    packed: &'a [f32],
-    elements: &'a Elements,
-    normal: LevelNormal,
-    levels: Vec<Vec<f32>>,
-}
-
-impl LatentSearch<'_> {
-    fn values(&self) -> &[f32] {
-        &self.levels[self.elements.level]
-    }
-
-    fn report(&self, before: i64, changed: usize) -> LatentReport {
-        let unit = 1.0 / (UNIT * self.cpu.geometry.structure.texels() as f64);
-        let after: i64 = self.normal.errors.iter().sum();
-        LatentReport { before: before as f64 * unit, after: after as f64 * unit, changed }
-    }
-
-    /// The errors with `trial` in place of the level's values.
-    fn errors_of(&mut self, trial: Vec<f32>) -> (Vec<i64>, Vec<f32>) {
-        let present = std::mem::replace(&mut self.levels[self.elements.level], trial);
-        let errors = self.cpu.element_errors(self.packed, &self.levels, self.elements);
-        let trial = std::mem::replace(&mut self.levels[self.elements.level], present);
-        (errors, trial)
-    }
-
-    /// The lower triangle of a latent texel's own block with damping on its diagonal.
-    fn own_block(&self, t: usize, mu: f32) -> Vec<f64> {
-        let c = self.elements.channels;
-        let block = &self.normal.blocks[t * self.elements.stencil() + self.elements.own()..][..c * c];
-        let mut a = vec![0.0; triangle(c)];
-        for i in 0..c {
-            for j in 0..=i {
-                a[at(i, j)] = f64::from(block[i * c + j]) + if i == j { f64::from(mu) } else { 0.0 };
-            }
-        }
-        a
-    }
-
-    /// Solves every cell of a nearest level by itself and keeps what lowers the cell's own error.
-    fn blocks(&mut self, step: &LatentGn, mu: &mut [f32]) -> LatentReport {
-        let c = self.elements.channels;
-        let mut trial = self.values().to_vec();
-        trial.par_chunks_mut(c).enumerate().for_each(|(t, z)| {
-            minimum(&mut self.own_block(t, mu[t]), &self.normal.right[t * c..][..c], z);
-        });
-        let before = self.normal.errors.iter().sum();
-        let (errors, trial) = self.errors_of(trial);
-        let kept = self.accept(&errors, &trial, (0, 0), 1);
-        mu.iter_mut().zip(&kept).for_each(|(mu, &kept)| *mu = step.damping.next(*mu, kept));
-        self.report(before, kept.iter().filter(|&&kept| kept).count())
-    }
-
-    /// Keeps the trial's latent texels that lower their footprint's error, among those at `phase` of every `stride`
-    /// along each axis, whose footprints must be disjoint; returns which.
-    fn accept(&mut self, errors: &[i64], trial: &[f32], phase: (usize, usize), stride: usize) -> Vec<bool> {
-        let (elements, c) = (self.elements, self.elements.channels);
-        let (width, height) = elements.size;
-        let mut kept = vec![false; width * height];
-        for y in (phase.1..height).step_by(stride) {
-            for x in (phase.0..width).step_by(stride) {
-                let now = elements.footprint(&self.normal.errors, x, y);
-                if elements.footprint(errors, x, y) < now {
-                    let t = y * width + x;
-                    kept[t] = true;
-                    self.levels[elements.level][t * c..][..c].copy_from_slice(&trial[t * c..][..c]);
-                    elements.copy_footprint(errors, x, y, &mut self.normal.errors);
-                }
-            }
-        }
-        kept
-    }
-
-    /// Solves the whole bilinear level by conjugate gradients and keeps the step where the loss falls.
-    fn conjugate_gradients(&mut self, step: &LatentGn, mu: &mut [f32]) -> LatentReport {
-        let origin = self.values().to_vec();
-        let before: i64 = self.normal.errors.iter().sum();
-        for _ in 0..step.tries {
-            let d = self.solve(step.iterations, mu);
-            let trial = self.values().iter().zip(&d).map(|(z, d)| limited(z - d)).collect();
-            let (errors, trial) = self.errors_of(trial);
-            let kept = errors.iter().sum::<i64>() < before;
-            let (width, elements) = (self.elements.size.0, self.elements);
-            mu.par_iter_mut().enumerate().for_each(|(t, mu)| {
-                let (x, y) = (t % width, t / width);
-                let fell = elements.footprint(&errors, x, y) < elements.footprint(&self.normal.errors, x, y);
-                *mu = step.damping.next(*mu, kept && fell);
-            });
-            if kept {
-                self.levels[self.elements.level] = trial;
-                self.normal.errors = errors;
-                break;
-            }
-        }
-        let report = self.phase_by_phase(step, Some(origin), mu);
-        self.report(before, report.changed)
-    }
-
-    /// (A + mu) d = J^T r by conjugate gradients, preconditioned by each latent texel's own block.
-    fn solve(&self, iterations: usize, mu: &[f32]) -> Vec<f32> {
-        let (elements, c) = (self.elements, self.elements.channels);
-        let row = elements.size.0 * c;
-        let part = triangle(c);
-        let mut factors = vec![0.0; mu.len() * part];
-        factors.par_chunks_mut(part).enumerate().for_each(|(t, out)| {
-            let mut a = self.own_block(t, mu[t]);
-            if !factor(c, &mut a) {
-                a.fill(0.0);
-                (0..c).for_each(|i| a[at(i, i)] = 1.0);
-            }
-            out.copy_from_slice(&a);
-        });
-        let precondition = |r: &[f32]| -> Vec<f32> {
-            let mut z = r.to_vec();
-            z.par_chunks_mut(c).zip(factors.par_chunks(part)).for_each(|(z, l)| {
-                let mut b: Vec<f64> = z.iter().map(|&z| f64::from(z)).collect();
-                substitute(c, l, &mut b);
-                z.iter_mut().zip(b).for_each(|(z, b)| *z = b as f32);
-            });
-            z
-        };
-        let dot = |a: &[f32], b: &[f32]| -> f64 {
-            let rows = a.par_chunks(row).zip(b.par_chunks(row));
-            let sums: Vec<f64> =
-                rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()).collect();
-            sums.iter().sum()
-        };
-        let mut r = self.normal.right.clone();
-        let mut d = vec![0.0f32; r.len()];
-        let mut z = precondition(&r);
-        let mut p = z.clone();
-        let mut rz = dot(&r, &z);
-        for _ in 0..iterations {
-            let mut ap = vec![0.0f32; r.len()];
-            ap.par_chunks_mut(row).enumerate().for_each(|(y, ap)| {
-                with_level!(self.cpu.options.level, l => {
-                    let _ = l;
-                    elements.multiply_row(&self.normal.blocks, &p, y, ap)
-                });
-                for (k, (ap, p)) in ap.iter_mut().zip(&p[y * row..]).enumerate() {
-                    *ap += mu[y * elements.size.0 + k / c] * p;
-                }
-            });
-            let curvature = dot(&p, &ap);
-            if !(curvature > 0.0 && rz > 0.0) {
-                break;
-            }
-            let alpha = (rz / curvature) as f32;
-            d.iter_mut().zip(&p).for_each(|(d, p)| *d += alpha * p);
-            r.iter_mut().zip(&ap).for_each(|(r, ap)| *r -= alpha * ap);
-            z = precondition(&r);
-            let next = dot(&r, &z);
-            let beta = (next / rz) as f32;
-            rz = next;
-            p.iter_mut().zip(&z).for_each(|(p, z)| *p = beta * *p + z);
-        }
-        d
-    }
-
-    /// Phases of latent texels whose footprints are disjoint.
-    fn phases(&self) -> (usize, Vec<(usize, usize)>) {
-        let n = self.elements.corners;
-        (n, (0..n * n).map(|k| (k % n, k / n)).collect())
-    }
-
-    /// Phase by phase, each latent texel to where its own quadratic model is least (on a grid: to the best grid point),
-    /// kept where its footprint's error falls. `origin` are the values that the normal equations belong to, where these
-    /// are no longer the present ones.
-    fn phase_by_phase(&mut self, step: &LatentGn, origin: Option<Vec<f32>>, mu: &mut [f32]) -> LatentReport {
-        let c = self.elements.channels;
-        let width = self.elements.size.0;
-        let before = self.normal.errors.iter().sum();
-        let origin = origin.unwrap_or_else(|| self.values().to_vec());
-        let (stride, phases) = self.phases();
-        let mut changed = 0;
-        for phase in phases {
-            let moved: Vec<f32> = self.values().iter().zip(&origin).map(|(z, o)| z - o).collect();
-            let mut trial = self.values().to_vec();
-            let in_phase = |t: usize| t % width % stride == phase.0 && t / width % stride == phase.1;
-            trial.par_chunks_mut(c).enumerate().filter(|(t, _)| in_phase(*t)).for_each(|(t, z)| {
-                let mut g = vec![0.0; c];
-                self.elements.multiply_one(&self.normal.blocks, &moved, (t % width, t / width), &mut g);
-                g.iter_mut().zip(&self.normal.right[t * c..]).for_each(|(g, r)| *g += r);
-                match step.grid {
-                    Some(bits) => grid_minimum(&self.own_block(t, mu[t]), &g, bits, z),
-                    None => minimum(&mut self.own_block(t, mu[t]), &g, z),
-                }
-            });
-            let differs: Vec<bool> =
-                trial.chunks_exact(c).zip(self.values().chunks_exact(c)).map(|(a, b)| a != b).collect();
-            let (errors, trial) = self.errors_of(trial);
-            let kept = self.accept(&errors, &trial, phase, stride);
-            for (t, mu) in mu.iter_mut().enumerate().filter(|(t, _)| in_phase(*t) && differs[*t]) {
-                *mu = step.damping.next(*mu, kept[t]);
-            }
-            changed += kept.iter().filter(|&&kept| kept).count();
-        }
-        self.report(before, changed)
-    }
-
-    /// Each channel one grid step up and down, phase by phase, kept on a strict fall.
-    fn coordinates(&mut self, bits: u32) -> LatentReport {
-        let (elements, c) = (self.elements, self.elements.channels);
-        let width = elements.size.0;
-        let last = (1u32 << bits) - 1;
-        let before = self.normal.errors.iter().sum();
-        let (stride, phases) = self.phases();
-        let mut changed = 0;
-        for phase in phases {
-            for (channel, up) in (0..c).flat_map(|channel| [(channel, true), (channel, false)]) {
-                let mut trial = self.values().to_vec();
-                let in_phase = |t: usize| t % width % stride == phase.0 && t / width % stride == phase.1;
-                trial.par_chunks_mut(c).enumerate().filter(|(t, _)| in_phase(*t)).for_each(|(_, z)| {
-                    let k = grid_index(z[channel], bits);
-                    let k = if up { (k + 1).min(last) } else { k.saturating_sub(1) };
-                    z[channel] = grid_value(k, bits);
-                });
-                let (errors, trial) = self.errors_of(trial);
-                let kept = self.accept(&errors, &trial, phase, stride);
-                changed += kept.iter().filter(|&&kept| kept).count();
-            }
-        }
-        self.report(before, changed)
-    }
-}
-
-/// Moves `z` to where g (q - z) + (q - z) A (q - z) / 2 is least, limited to [-1, 1]; `a` is spoilt.
-fn minimum(a: &mut [f64], g: &[f32], z: &mut [f32]) {
-    let mut d: Vec<f64> = g.iter().map(|&g| f64::from(g)).collect();
-    if factor(z.len(), a) {
-        substitute(z.len(), a, &mut d);
-        z.iter_mut().zip(d).filter(|(_, d)| d.is_finite()).for_each(|(z, d)| *z = limited(*z - d as f32));
-    }
-}
-
-/// Moves `z`, on the grid of `bits` bits, to where g (q - z) + (q - z) A (q - z) / 2 is least: the rounded solution of
-/// A d = g, then coordinate descent in whole steps.
-fn grid_minimum(a: &[f64], g: &[f32], bits: u32, z: &mut [f32]) {
-    let c = z.len();
-    let mut l = a.to_vec();
-    let mut d: Vec<f64> = g.iter().map(|&g| f64::from(g)).collect();
-    if !factor(c, &mut l) {
-        return;
-    }
-    substitute(c, &l, &mut d);
-    let last = ((1u32 << bits) - 1) as i64;
-    let start: Vec<i64> = z.iter().map(|&z| i64::from(grid_index(z, bits))).collect();
-    let size = 2.0 / last as f64;
-    let mut index: Vec<i64> = z.iter().zip(&d).map(|(&z, d)| i64::from(grid_index(z - *d as f32, bits))).collect();
-    // Gradient of the model at the present indices.
-    let slope = |index: &[i64], i: usize| -> f64 {
-        let moved = |j: usize| (index[j] - start[j]) as f64 * size;
-        f64::from(g[i]) + (0..c).map(|j| a[at(i, j)] * moved(j)).sum::<f64>()
-    };
-    for _ in 0..4 {
-        let mut moved = false;
-        for i in 0..c {
-            let best = index[i] as f64 - slope(&index, i) / (a[at(i, i)] * size);
-            let best = (best.round() as i64).clamp(0, last);
-            moved |= best != index[i];
-            index[i] = best;
-        }
-        if !moved {
-            break;
-        }
-    }
-    z.iter_mut().zip(index).for_each(|(z, k)| *z = grid_value(k as u32, bits));
 }
 
 #[cfg(test)]

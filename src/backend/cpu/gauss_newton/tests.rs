@@ -4,16 +4,15 @@ use super::*;
 use crate::backend::cpu::CpuOptions;
 use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, Damping, Seen, State};
-use crate::config::Config;
 use crate::model::decode::Geometry;
+use crate::model::quant::{grid_index, grid_value};
 use crate::model::structure::{Filter, Structure, TextureInfo};
 use crate::noise::Noise;
 use crate::train::{init, pca};
 
 /// A small problem: 20 x 12 texels of an RGB and a grey map with weights 1 and 3.
 fn problem(flags: &str, threads: usize) -> Cpu {
-    let matches = crate::config::command().no_binary_name(true).get_matches_from(flags.split_whitespace());
-    let config = <Config as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
+    let config = crate::config::tests::parse(flags);
     let texture = |channels| TextureInfo { name: format!("t{channels}"), channels, depth: 8 };
     let structure = config.resolve(20, 12, vec![texture(3), texture(1)]).unwrap();
     let geometry = Geometry::new(structure.clone()).unwrap();
@@ -120,7 +119,12 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Largest difference relative to the largest magnitude. A bump that crosses a kink of the activation differs.
+/// The layouts with a smooth activation: a bump across the kink of a leaky one differs from the brute force's smaller bump.
+fn smooth() -> [String; 5] {
+    LAYOUTS.map(|flags| format!("{} --act tanh", flags.replace("--act tanh", "")))
+}
+
+/// Largest difference relative to the largest magnitude.
 fn assert_close(what: &str, got: &[f64], want: &[f64], allowed: f64) {
     let most = want.iter().fold(1e-12f64, |most, x| most.max(x.abs()));
     let worst = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -130,7 +134,7 @@ fn assert_close(what: &str, got: &[f64], want: &[f64], allowed: f64) {
 
 #[test]
 fn the_decoders_normal_equations_are_those_of_brute_force() {
-    for flags in LAYOUTS {
+    for flags in &smooth() {
         let cpu = problem(flags, 2);
         // More than one chunk, the last one cut short, and a right-hand side from more texels than the matrix.
         let texels: Vec<u32> = (0..2600).map(|i| (i * 97 % 240) as u32).collect();
@@ -149,17 +153,17 @@ fn the_decoders_normal_equations_are_those_of_brute_force() {
                     want.push(dot(&j[p][..rows], &j[q][..rows]));
                 }
             }
-            assert_close(&format!("{flags}: matrix"), &got, &want, 0.01);
+            assert_close(&format!("{flags}: matrix"), &got, &want, 2e-3);
             let share = normal.texels as f64 / texels.len() as f64;
             let right: Vec<f64> = (0..parameters).map(|p| share * dot(&j[p], &r)).collect();
-            assert_close(&format!("{flags}: right-hand side"), &normal.right, &right, 0.01);
+            assert_close(&format!("{flags}: right-hand side"), &normal.right, &right, 2e-3);
         }
     }
 }
 
 #[test]
 fn a_levels_normal_equations_are_those_of_brute_force() {
-    for flags in LAYOUTS {
+    for flags in &smooth() {
         let cpu = problem(flags, 2);
         let packed = cpu.packed(&cpu.state.parameters.decoder);
         let texels: Vec<u32> = (0..cpu.geometry.structure.texels() as u32).collect();
@@ -182,10 +186,10 @@ fn a_levels_normal_equations_are_those_of_brute_force() {
                 got.extend(column.into_iter().map(f64::from));
                 want.extend((0..n).map(|q| dot(&j[p], &j[q])));
             }
-            assert_close(&format!("{flags}: level {k}, matrix"), &got, &want, 0.01);
+            assert_close(&format!("{flags}: level {k}, matrix"), &got, &want, 2e-3);
             let right: Vec<f64> = normal.right.iter().map(|&g| f64::from(g)).collect();
             let want: Vec<f64> = (0..n).map(|p| dot(&j[p], &r)).collect();
-            assert_close(&format!("{flags}: level {k}, right-hand side"), &right, &want, 0.01);
+            assert_close(&format!("{flags}: level {k}, right-hand side"), &right, &want, 2e-3);
             let errors = cpu.pool.install(|| cpu.element_errors(&packed, &cpu.state.parameters.levels, &elements));
             assert_eq!(errors, normal.errors);
             let total = errors.iter().sum::<i64>() as f64 / UNIT;
@@ -313,7 +317,7 @@ fn steps_around_the_stored_point_leave_the_state_free() {
     let view = cpu.seen().clone();
     assert!(view.levels[0].iter().all(|&z| z == grid_value(grid_index(z, 3), 3)));
     assert_ne!(view.decoder, cpu.state.parameters.decoder);
-    let step = crate::backend::LatentEs { step: 1, pairs: 2, sigma: [0.05; 2], rate: 3.0, alternate: false };
+    let step = crate::backend::LatentEs { step: 1, pairs: 2, sigma: [0.05; 2], rate: 0.3, alternate: false };
     cpu.latent_es(&step).unwrap();
     let values = &cpu.state.parameters.levels[0];
     assert!(values.iter().all(|z| z.abs() <= 1.0) && values.iter().any(|&z| z != grid_value(grid_index(z, 3), 3)));
