@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The columns. An empty cell is a value that there is none of. `decoder_loss` is the last decoder step's mean loss,
 /// `dstd` (ES), `fd_rms` (finite differences) or `damping` (Gauss-Newton) its statistic.
-pub const HEADER: &str = "iteration,elapsed_s,mse,psnr_db,psnr_q_db,bpp_raw,bpp_entropy,\
+pub const HEADER: &str = "iteration,elapsed_s,cpu_s,mse,psnr_db,psnr_q_db,bpp_raw,bpp_entropy,\
 decoder_loss,dstd,fd_rms,damping,latent_mean,latent_sd,latent_max,selectors_changed,iterations_per_s";
 
 /// The table, open at its end.
@@ -44,15 +44,15 @@ impl Log {
         Ok(Log { path: path.to_owned(), file })
     }
 
-    /// Adds a row; it is in the file when this returns.
-    pub fn add(&mut self, report: &Report) -> Result<()> {
-        let row = row(report);
+    /// Adds a row of a report made after `cpu_s` seconds on all CPUs, start-up included; it is in the file when this returns.
+    pub fn add(&mut self, report: &Report, cpu_s: f64) -> Result<()> {
+        let row = row(report, cpu_s);
         self.file.write_all(row.as_bytes()).map_err(Error::io(&self.path))
     }
 }
 
 /// One line of the table, its end included.
-fn row(report: &Report) -> String {
+fn row(report: &Report, cpu_s: f64) -> String {
     let cell = |value: Option<f64>| value.filter(|x| x.is_finite()).map_or(String::new(), |x| x.to_string());
     let thousandths = |x: f64| format!("{x:.3}");
     let statistic = |by: DecoderBy| report.decoder.filter(|(_, made)| *made == by).map(|(d, _)| d.statistic);
@@ -60,6 +60,7 @@ fn row(report: &Report) -> String {
     let cells = [
         report.iteration.to_string(),
         thousandths(report.elapsed_s),
+        thousandths(cpu_s),
         cell(Some(report.mse)),
         cell(report.psnr_db),
         cell(report.psnr_q_db),
@@ -104,10 +105,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut log = Log::create(&path).unwrap();
-        (0..4).for_each(|iteration| log.add(&report(iteration)).unwrap());
+        (0..4).for_each(|iteration| log.add(&report(iteration), 2.5).unwrap());
         log.file.write_all(b"4,1.0,0.2").unwrap();
         let mut log = Log::resume(&path, |iteration| iteration != 3).unwrap();
-        log.add(&report(7)).unwrap();
+        log.add(&report(7), 2.5).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let expected: Vec<String> =
             [0, 1, 2, 7].iter().map(|k| format!("{k},1.250,0,,40.5,2,1.5,,,,,0,0.5,1,3,")).collect();

@@ -42,7 +42,7 @@ impl Watch for Recorder<'_> {
 
     fn report(&mut self, report: &Report) -> Result<()> {
         self.shown.report(report);
-        self.log.add(report)
+        self.log.add(report, self.clock.spent().1)
     }
 
     /// The checkpoint comes last: what it speaks of is there.
