@@ -4,6 +4,7 @@ use super::*;
 use crate::config::arbitrary::check;
 use crate::config::tests::{assert_says, textures};
 use crate::config::{Init, Optimizer};
+use crate::model::structure::Activation;
 use proptest::prelude::prop_assert_eq;
 use std::collections::BTreeSet;
 
@@ -76,7 +77,7 @@ fn refusals_name_the_flag_and_the_remedy() {
         ("--gn-h 1e-3", "--gn-h|2"),
         ("--gn-h 1e-3 0", "--gn-h UNIT 0|0.000001"),
         ("--gn-lat-steps 0", "--gn-lat-steps 0|1"),
-        ("--gn-mlp-steps 3", "--gn-mlp-steps 3|1 to 2"),
+        ("--gn-mlp-steps 0", "--gn-mlp-steps 0|1 to 1000"),
         ("--gn-texels 0", "--gn-texels 0|16777216"),
         ("--gn-grow 0.5 0.5", "--gn-grow FACTOR 0.5|1"),
         ("--gn-mlp-mu 1 1 1 1", "--gn-mlp-mu|5"),
@@ -160,16 +161,17 @@ fn defaults_follow_the_optimizer_and_the_preset() {
             std::path::Path::new("x"),
         );
         assert_eq!(text.unwrap(), config, "{line}: TOML");
-        (config.iters, config.init, config.optimizer, config.mlp, config.gn_lat_steps)
+        (config.iters, config.init, config.optimizer, config.act, config.mlp, config.gn_lat_steps, config.gn_mlp_steps)
     };
     let (es, gn, random, pca) = (Optimizer::Es, Optimizer::Gn, Init::Random, Init::Pca);
-    assert_eq!(of(""), (3000, random, es, vec![24, 24], 2));
-    assert_eq!(of("--optimizer gn"), (60, pca, gn, vec![24, 24], 2));
-    assert_eq!(of("--optimizer gn --iters 7 --init random"), (7, random, gn, vec![24, 24], 2));
-    assert_eq!(of("--preset fast"), (20, pca, gn, vec![24, 24], 1));
-    assert_eq!(of("--preset default"), (60, pca, gn, vec![36, 36], 2));
-    assert_eq!(of("--preset best"), (150, pca, gn, vec![48, 48], 2));
-    assert_eq!(of("--preset best --iters 9"), (9, pca, gn, vec![48, 48], 2));
+    let (leaky, tanh) = (Activation::Leaky, Activation::Tanh);
+    assert_eq!(of(""), (3000, random, es, leaky, vec![24, 24], 2, 2));
+    assert_eq!(of("--optimizer gn"), (60, pca, gn, tanh, vec![24, 24], 2, 2));
+    assert_eq!(of("--optimizer gn --iters 7 --init random --act leaky"), (7, random, gn, leaky, vec![24, 24], 2, 2));
+    assert_eq!(of("--preset fast"), (20, pca, gn, tanh, vec![24, 24], 1, 1));
+    assert_eq!(of("--preset default"), (60, pca, gn, tanh, vec![36, 36], 2, 2));
+    assert_eq!(of("--preset best"), (150, pca, gn, tanh, vec![48, 48], 2, 2));
+    assert_eq!(of("--preset best --iters 9"), (9, pca, gn, tanh, vec![48, 48], 2, 2));
 }
 
 #[test]

@@ -101,7 +101,7 @@ prop_compose! {
     ) -> Config {
         let (lat_bits, lat_bits_start, mlp_bits, mlp_bits_start) = grids;
         let (gn_lat_steps, gn_texels, gn_cg) = counts;
-        let gn_mlp_steps = gn_lat_steps.div_ceil(2);
+        let gn_mlp_steps = 7 - gn_lat_steps.min(6);
         let (gn_mlp_mu, gn_near_mu, gn_lin_mu) = mu;
         let (target_psnr, max_seconds, patience) = ends;
         Config {

@@ -201,7 +201,7 @@ pub struct Config {
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
     pub block: usize,
     /// How latents are read: bilinear or nearest, for both levels or for each (nearest,bilinear) [default: bilinear;
-    /// with --qat and no --latent nearest]
+    /// with --qat and no --latent nearest, and nearest,bilinear with --optimizer gn]
     #[arg(long, value_name = "FILTER[,FILTER]", help_heading = "Model")]
     pub filter: Option<FilterPair>,
     /// Units of each hidden layer, 1 to 8 layers of 1 to 128; more is better and slower
@@ -211,8 +211,10 @@ pub struct Config {
     /// Units of both of two hidden layers, 1 to 128: short for --mlp N,N [default: off]
     #[arg(long, value_name = "N", conflicts_with = "mlp", help_heading = "Model")]
     pub hidden: Option<usize>,
-    /// Activation of the hidden layers
-    #[arg(long, value_enum, default_value_t = Activation::Leaky, help_heading = "Model")]
+    /// Activation of the hidden layers (tanh is the default of --optimizer gn)
+    #[arg(long, value_enum, default_value_t = Activation::Leaky, default_value_ifs(
+          [("optimizer", "gn", "tanh"), ("preset", "fast", "tanh"), ("preset", "default", "tanh"), ("preset", "best", "tanh")]),
+          help_heading = "Model")]
     pub act: Activation,
     /// Slope of --act leaky below zero, -1 to 1
     #[arg(long, value_name = "X", default_value_t = 0.01, allow_negative_numbers = true, help_heading = "Model")]
@@ -349,9 +351,14 @@ pub struct Config {
         help_heading = "Gauss-Newton"
     )]
     pub gn_lat_steps: usize,
-    /// Decoder steps of a round, each before a latent step, 1 to 1000 but not above --gn-lat-steps; more is better and
-    /// slower
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Gauss-Newton")]
+    /// Decoder steps of a round, in turn with the latent steps, 1 to 1000; more is better and slower
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        default_value_if("preset", "fast", "1"),
+        help_heading = "Gauss-Newton"
+    )]
     pub gn_mlp_steps: usize,
     /// Texels of a decoder step, 1 to 16777216; more is better and slower
     #[arg(
@@ -395,7 +402,7 @@ pub struct Config {
           default_value_ifs([("preset", "fast", "gn"), ("preset", "default", "gn"), ("preset", "best", "gn")]),
           help_heading = "Schedule")]
     pub optimizer: Optimizer,
-    /// Defaults for a balance of time and quality, all with --optimizer gn: fast 20 rounds with one latent step, default
+    /// Defaults for a balance of time and quality, all with --optimizer gn: fast 20 rounds of one step each, default
     /// 60 rounds and --mlp 36,36, best 150 rounds, --mlp 48,48 and --gn-texels 16384; other flags win [default: off]
     #[arg(long, value_enum, help_heading = "Schedule")]
     pub preset: Option<Preset>,

@@ -54,7 +54,12 @@ impl Config {
         let block_format = !self.qat.is_empty() && self.latent.is_none();
         let triple = |size: &Vec<usize>| [0, 1, 2].map(|i| size.get(i).copied().unwrap_or(0));
         let plain = [64, 64, 4];
-        let by_default = |yes: Filter, no: Filter| FilterPair::both(if block_format { yes } else { no });
+        let filter = match (block_format, self.optimizer) {
+            (false, _) => FilterPair::both(Filter::Bilinear),
+            (true, Optimizer::Es) => FilterPair::both(Filter::Nearest),
+            // Which won: experiments/004-optimisers.
+            (true, Optimizer::Gn) => FilterPair([Filter::Nearest, Filter::Bilinear]),
+        };
         Shape {
             latent: match &self.latent {
                 Some(size) => triple(size),
@@ -62,7 +67,7 @@ impl Config {
                 None => plain,
             },
             latent2: self.latent2.as_ref().map(triple).or(block_format.then_some([0, 0, 4])),
-            filter: self.filter.unwrap_or(by_default(Filter::Nearest, Filter::Bilinear)),
+            filter: self.filter.unwrap_or(filter),
             position: match (self.nfreq, &self.pos) {
                 (Some(0), _) => "uv".into(),
                 (Some(n), _) => format!("uv,fourier:{n}"),

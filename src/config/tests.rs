@@ -137,7 +137,7 @@ fn the_hash_follows_the_result() {
         ("mlp-bits-start", json!(0.5), true),
         ("gn-h", json!([0.01, 0.001]), true),
         ("gn-lat-steps", json!(3), true),
-        ("gn-mlp-steps", json!(2), true),
+        ("gn-mlp-steps", json!(3), true),
         ("gn-texels", json!(4096), true),
         ("gn-right", json!(2.0), true),
         ("gn-grow", json!([1.0, 2.0]), true),

@@ -70,7 +70,7 @@ impl Config {
         range("--iters", self.iters, 0, MAX_ITERS)?;
         range("--patience", self.patience.unwrap_or(1), 1, MAX_ITERS)?;
         range("--gn-lat-steps", self.gn_lat_steps, 1, 1000)?;
-        range("--gn-mlp-steps", self.gn_mlp_steps, 1, self.gn_lat_steps)?;
+        range("--gn-mlp-steps", self.gn_mlp_steps, 1, 1000)?;
         range("--gn-texels", self.gn_texels, 1, 1 << 24)?;
         range("--gn-cg", self.gn_cg, 1, 10_000)?;
         range("--print-every", self.print_every, 1, MAX_ITERS)?;

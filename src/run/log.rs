@@ -111,7 +111,7 @@ mod tests {
         log.add(&report(7), 2.5).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let expected: Vec<String> =
-            [0, 1, 2, 7].iter().map(|k| format!("{k},1.250,0,,40.5,2,1.5,,,,,0,0.5,1,3,")).collect();
+            [0, 1, 2, 7].iter().map(|k| format!("{k},1.250,2.500,0,,40.5,2,1.5,,,,,0,0.5,1,3,")).collect();
         assert_eq!(text.lines().next(), Some(HEADER));
         assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), expected);
         // A table that is not there starts anew.

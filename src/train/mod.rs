@@ -178,16 +178,18 @@ impl Trainer<'_> {
         reached || self.config.patience.is_some_and(|patience| since >= patience)
     }
 
-    /// One round of Gauss-Newton: the decoder, then selectors and latents in turn, with more decoder steps between them
-    /// where they are asked for, then selectors once more.
+    /// One round of Gauss-Newton: decoder, selectors and latents in turn, as often as each is asked for, then selectors
+    /// once more.
     fn round(&mut self, backend: &mut dyn Backend, it: usize) -> Result<()> {
-        let config = self.config;
-        for turn in 1..=config.gn_lat_steps {
-            if turn <= config.gn_mlp_steps {
+        let Config { gn_mlp_steps, gn_lat_steps, .. } = *self.config;
+        for turn in 1..=gn_mlp_steps.max(gn_lat_steps) {
+            if turn <= gn_mlp_steps {
                 self.decoder_gn(backend, it, turn)?;
             }
             self.search(backend, it)?;
-            self.latents_gn(backend, it, turn == config.gn_lat_steps)?;
+            if turn <= gn_lat_steps {
+                self.latents_gn(backend, it, turn == gn_lat_steps)?;
+            }
         }
         self.search(backend, it)
     }
