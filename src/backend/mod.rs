@@ -93,6 +93,26 @@ pub struct LatentEs {
     pub alternate: bool,
 }
 
+/// One latent step along the gradient by central differences of every sampled value.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentFd {
+    /// Iteration.
+    pub step: u32,
+    /// Bump of a sampled latent.
+    pub h: f32,
+    /// Learning rate.
+    pub rate: f32,
+}
+
+/// How the steps by evolution strategies perturb.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Perturbation {
+    /// Signs in place of normal numbers; with one pair that is simultaneous perturbation (SPSA).
+    pub rademacher: bool,
+    /// Pair p of a latent step perturbs only the latent texels of phase p mod 4 of 2 x 2.
+    pub phases: bool,
+}
+
 /// Which values the steps by evolution strategies and finite differences see as they are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -201,6 +221,18 @@ pub trait Backend {
             return Ok(());
         }
         Err(Error::Backend(format!("--lat-bits: the {} backend does not fit on a grid; use the CPU", self.name())))
+    }
+    /// From now on the steps by evolution strategies perturb in this way.
+    fn perturb(&mut self, how: Perturbation) -> Result<()> {
+        if how == Perturbation::default() {
+            return Ok(());
+        }
+        let flags = "--es-dist rademacher, --lat-phases";
+        Err(Error::Backend(format!("{flags}: the {} backend has only normal numbers; use the CPU", self.name())))
+    }
+    /// A latent step by central differences: the transposed taps of the sampled values' gradient, no noise in it.
+    fn latent_fd(&mut self, _step: &LatentFd) -> Result<()> {
+        Err(Error::Backend(format!("--lat-grad fd: the {} backend has no such step; use the CPU", self.name())))
     }
     /// A decoder step by Gauss-Newton; the report's statistic is the damping after it.
     fn decoder_gn(&mut self, _step: &DecoderGn) -> Result<DecoderReport> {

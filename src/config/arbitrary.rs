@@ -1,7 +1,7 @@
 //! Valid settings of every kind, for property tests.
 
 use super::*;
-use crate::model::structure::Rng as Noise;
+use crate::model::structure::{Filter, Rng as Noise};
 use proptest::prelude::*;
 
 prop_compose! {
@@ -130,6 +130,7 @@ prop_compose! {
         noise in (any::<u64>(), any::<bool>()),
         cuda in (any::<bool>(), prop_oneof![Just(None), Just(Some(CudaDevice::Emu)), Just(Some(CudaDevice::Gpu(3)))]),
         cuda_check_every in 0usize..=1_000_000_000,
+        estimators in any::<[bool; 3]>(),
     ) -> Config {
         let (mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs) = mlp_counts;
         let (mlp_sigma, mlp_lr, mlp_fd_h) = mlp_reals;
@@ -139,7 +140,11 @@ prop_compose! {
         // The twister runs on the CPU only.
         let (cuda, cuda_device) = if rng == Noise::Hash { cuda } else { (false, None) };
         let cuda_check_every = if cuda || cuda_device.is_some() { cuda_check_every } else { 0 };
+        let [phases, fd, signs] = estimators.map(|given| given && !cuda && cuda_device.is_none());
         Config {
+            lat_phases: phases && lat_pairs.is_multiple_of(4) && !lat_alt,
+            lat_grad: if fd { LatGrad::Fd } else { LatGrad::Es },
+            es_dist: if signs { EsDist::Rademacher } else { EsDist::Gaussian },
             cuda, cuda_device, cuda_check_every,
             mlp_pairs, mlp_batch, mlp_every, mlp_full_pairs, mlp_sigma, mlp_lr, mlp_fd_h, mlp_fd, mlp_full, mlp_freeze,
             lat_pairs, lat_sigma, lat2_sigma, lat_lr, lat_init, lat_alt, lr_anneal, sigma_anneal, iters, seed, rng,
@@ -154,7 +159,9 @@ fn any_config() -> impl Strategy<Value = Config> {
     (input(), shape(), steps(), gauss_newton(), depths).prop_map(|(input, shape, steps, gn, depths)| {
         let (qat, (one, joint), qat_every) = depths;
         let optimizer = if shape.deblock { Optimizer::Es } else { gn.optimizer };
+        let lat_grad = if shape.deblock { LatGrad::Es } else { steps.lat_grad };
         let mut config = Config {
+            lat_grad,
             lat_bits: gn.lat_bits,
             lat_bits_start: gn.lat_bits_start,
             mlp_bits: gn.mlp_bits,

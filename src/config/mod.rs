@@ -5,6 +5,7 @@
 //! was chosen.
 
 mod check;
+mod choices;
 mod resolve;
 mod text;
 mod validate;
@@ -15,159 +16,14 @@ pub(crate) mod arbitrary;
 pub(crate) mod tests;
 
 pub use check::check_structure;
+pub use choices::{CudaDevice, EsDist, FilterPair, Init, LatGrad, Optimizer, Preset, Simd};
 pub use resolve::MAX_TEXELS;
 
-use crate::error::{Error, Result};
-use crate::model::structure::{Activation, Channels, Coding, Filter, Rng};
+use crate::model::structure::{Activation, Channels, Coding, Rng};
 use clap::builder::ArgAction;
 use clap::{Args, FromArgMatches};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
-
-/// The filters of level 0 and level 1, written `nearest,bilinear`, or as one word where both are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct FilterPair(pub [Filter; 2]);
-
-impl FilterPair {
-    /// The same filter for both levels.
-    pub const fn both(filter: Filter) -> Self {
-        FilterPair([filter, filter])
-    }
-}
-
-impl FromStr for FilterPair {
-    type Err = Error;
-    fn from_str(text: &str) -> Result<Self> {
-        let one = |word: &str| match word.trim() {
-            "bilinear" => Ok(Filter::Bilinear),
-            "nearest" => Ok(Filter::Nearest),
-            _ => Err(Error::config(format!(
-                "--filter {text}: give bilinear, nearest, or one of them for each level, such as nearest,bilinear"
-            ))),
-        };
-        match text.split_once(',') {
-            Some((level0, level1)) => Ok(FilterPair([one(level0)?, one(level1)?])),
-            None => one(text).map(FilterPair::both),
-        }
-    }
-}
-
-impl fmt::Display for FilterPair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |filter| match filter {
-            Filter::Bilinear => "bilinear",
-            Filter::Nearest => "nearest",
-        };
-        let [level0, level1] = self.0;
-        f.write_str(word(level0))?;
-        if level1 != level0 { write!(f, ",{}", word(level1)) } else { Ok(()) }
-    }
-}
-
-impl From<FilterPair> for String {
-    fn from(pair: FilterPair) -> String {
-        pair.to_string()
-    }
-}
-
-impl TryFrom<String> for FilterPair {
-    type Error = Error;
-    fn try_from(text: String) -> Result<Self> {
-        text.parse()
-    }
-}
-
-/// The instruction set asked for. All of them give the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Simd {
-    /// The widest that this CPU has.
-    Auto,
-    /// 16 lanes.
-    Avx512,
-    /// 8 lanes.
-    Avx2,
-    /// One lane.
-    Scalar,
-}
-
-/// What fits the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Optimizer {
-    /// Evolution strategies with Adam.
-    Es,
-    /// Gauss-Newton from finite differences of decoder outputs.
-    Gn,
-}
-
-/// Where the first latents come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Init {
-    /// Normal noise of standard deviation --lat-init.
-    Random,
-    /// Principal directions of the image's blocks, scaled into [-1, 1].
-    Pca,
-}
-
-/// Sets of defaults for a wanted balance of time and quality; a flag that is written wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Preset {
-    /// 20 rounds of Gauss-Newton, one latent step in each.
-    Fast,
-    /// 60 rounds of Gauss-Newton, a decoder of 36,36.
-    Default,
-    /// 150 rounds of Gauss-Newton on more texels, a decoder of 48,48.
-    Best,
-}
-
-/// The device that `--cuda-device` names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum CudaDevice {
-    /// A GPU by its number.
-    Gpu(usize),
-    /// The emulation on the CPU.
-    Emu,
-}
-
-impl FromStr for CudaDevice {
-    type Err = Error;
-    fn from_str(text: &str) -> Result<Self> {
-        match (text, text.parse()) {
-            ("emu", _) => Ok(CudaDevice::Emu),
-            (_, Ok(number)) => Ok(CudaDevice::Gpu(number)),
-            _ => Err(Error::config(format!("--cuda-device {text}: give a GPU's number from 0 on, or emu"))),
-        }
-    }
-}
-
-impl fmt::Display for CudaDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CudaDevice::Gpu(number) => write!(f, "{number}"),
-            CudaDevice::Emu => f.write_str("emu"),
-        }
-    }
-}
-
-impl From<CudaDevice> for String {
-    fn from(device: CudaDevice) -> String {
-        device.to_string()
-    }
-}
-
-impl TryFrom<String> for CudaDevice {
-    type Error = Error;
-    fn try_from(text: String) -> Result<Self> {
-        text.parse()
-    }
-}
 
 /// Every setting of a run, in the order of `--help`.
 ///
@@ -325,6 +181,17 @@ pub struct Config {
     /// Perturb one level at a time, in turn [default: off]
     #[arg(long, help_heading = "Latent step")]
     pub lat_alt: bool,
+
+    /// Perturb one in four latent texels at a time, pair by pair in 2x2 phases; wants --lat-pairs a multiple of 4
+    /// [default: off]
+    #[arg(long, help_heading = "Latent step")]
+    pub lat_phases: bool,
+    /// The latents' gradient: evolution strategies (es), or central differences of the sampled values (fd)
+    #[arg(long, value_enum, default_value_t = LatGrad::Es, help_heading = "Latent step")]
+    pub lat_grad: LatGrad,
+    /// Perturbations of evolution strategies, the decoder's as well: normal numbers (gaussian) or signs (rademacher)
+    #[arg(long, value_enum, default_value_t = EsDist::Gaussian, help_heading = "Latent step")]
+    pub es_dist: EsDist,
 
     /// Selectors in level 0: bits of each channel, 1 to 8, or one depth for all; alone it chooses the block format
     /// [default: off]

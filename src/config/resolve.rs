@@ -1,7 +1,7 @@
 //! Settings and an image size make a model's structure, and back.
 
 use super::validate::{MAX_UNITS, check_images};
-use super::{Config, FilterPair, Optimizer};
+use super::{Config, FilterPair, LatGrad, Optimizer};
 use crate::error::{Error, Result};
 use crate::model::latent::cell_of;
 use crate::model::mlp::Network;
@@ -12,7 +12,7 @@ use crate::model::structure::{Filter, Level, Structure, TextureInfo};
 pub const MAX_TEXELS: usize = 1 << 26;
 /// Latent values of a level at most: 4 GiB of f32.
 const MAX_VALUES: usize = 1 << 30;
-/// Channels of a level at most under --optimizer gn: a latent texel's stencil is 9 blocks of their square.
+/// Channels of a level at most under --optimizer gn and --lat-grad fd: a latent texel's stencil is 9 blocks of their square.
 const MAX_GN_CHANNELS: usize = 32;
 /// Decoder weights at most under --optimizer gn: the normal matrix is their square in f64.
 const MAX_GN_WEIGHTS: usize = 12_000;
@@ -141,14 +141,16 @@ impl Config {
 
     /// Gauss-Newton's matrices are kept within memory.
     fn check_gauss_newton_size(&self, structure: &Structure) -> Result<()> {
-        if self.optimizer != Optimizer::Gn {
-            return Ok(());
-        }
+        let optimizer = match (self.optimizer, self.lat_grad) {
+            (Optimizer::Es, LatGrad::Es) => return Ok(()),
+            (Optimizer::Es, LatGrad::Fd) => "--lat-grad fd",
+            (Optimizer::Gn, _) => "--optimizer gn",
+        };
         for (index, level) in structure.levels.iter().enumerate().filter(|(_, level)| !level.is_selector()) {
             if level.channels > MAX_GN_CHANNELS {
                 return Err(Error::config(format!(
-                    "--latent{} {} {} {}: --optimizer gn takes at most {MAX_GN_CHANNELS} channels in a level; use \
-                     fewer, or --optimizer es",
+                    "--latent{} {} {} {}: {optimizer} takes at most {MAX_GN_CHANNELS} channels in a level; use fewer, \
+                     or evolution strategies",
                     if index == 0 { "" } else { "2" },
                     level.width,
                     level.height,
@@ -158,7 +160,7 @@ impl Config {
         }
         let position: PositionSpec = structure.position.parse()?;
         let weights = Network::new(structure, position.count(cell_of(structure, 0))).parameters();
-        if weights > MAX_GN_WEIGHTS {
+        if weights > MAX_GN_WEIGHTS && self.optimizer == Optimizer::Gn {
             return Err(Error::config(format!(
                 "--mlp: a decoder of {weights} weights; --optimizer gn takes at most {MAX_GN_WEIGHTS}; use fewer \
                  units, or --optimizer es"

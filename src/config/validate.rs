@@ -1,7 +1,7 @@
 //! What can be said about settings without an image: ranges and contradictions.
 
 use super::resolve::MAX_TEXELS;
-use super::{Config, Optimizer};
+use super::{Config, EsDist, LatGrad, Optimizer};
 use crate::error::{Error, Result};
 use crate::model::position::PositionSpec;
 use crate::model::quant::MOST_JOINT_BITS;
@@ -43,6 +43,7 @@ impl Config {
         self.check_deblock()?;
         self.check_grids()?;
         self.check_gauss_newton()?;
+        self.check_estimators()?;
         check_path("--out", &self.out)?;
         self.load.as_deref().map_or(Ok(()), |load| check_path("--load", load))?;
         if self.rng == Rng::Mt && self.device().is_some() {
@@ -234,6 +235,30 @@ impl Config {
                  place of deblocking"
                     .into(),
             );
+        }
+        Ok(())
+    }
+
+    /// Ways of estimating that only some steps or machines have.
+    fn check_estimators(&self) -> Result<()> {
+        let given = [
+            ("--lat-grad fd", self.lat_grad == LatGrad::Fd),
+            ("--lat-phases", self.lat_phases),
+            ("--es-dist rademacher", self.es_dist == EsDist::Rademacher),
+        ];
+        if let Some((flag, _)) = given.iter().find(|(_, given)| *given && self.device().is_some()) {
+            return refuse(format!("{flag}: it runs on the CPU only, without --cuda"));
+        }
+        if self.lat_phases && !self.lat_pairs.is_multiple_of(4) {
+            return refuse(format!("--lat-pairs {}: --lat-phases takes a multiple of 4", self.lat_pairs));
+        }
+        if self.lat_phases && self.lat_alt {
+            return refuse(
+                "--lat-phases: --lat-alt would leave each level half of the phases; leave one of them away".into(),
+            );
+        }
+        if self.lat_grad == LatGrad::Fd && self.deblock {
+            return refuse("--lat-grad fd: it does not see through --deblock; use --lat-grad es".into());
         }
         Ok(())
     }

@@ -5,9 +5,10 @@ pub mod pca;
 pub mod schedule;
 
 use crate::backend::{
-    Backend, Damping, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, Seen, State,
+    Backend, Damping, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentFd, LatentGn, Perturbation, Seen,
+    State,
 };
-use crate::config::{Config, Optimizer};
+use crate::config::{Config, EsDist, LatGrad, Optimizer};
 use crate::error::Result;
 use crate::metrics::mse_to_psnr;
 use crate::model::quant::{Rates, stored};
@@ -249,6 +250,8 @@ impl Trainer<'_> {
             self.round(backend, it)?;
             return Ok(3);
         }
+        let rademacher = config.es_dist == EsDist::Rademacher;
+        backend.perturb(Perturbation { rademacher, phases: config.lat_phases })?;
         let grid = |level: usize| self.structure.levels.get(level).and_then(|level| level.grid_bits);
         backend.see_as_stored(Seen {
             grid: [grid(0), grid(1)].map(|bits| bits.filter(|_| self.schedule.on_grid(it))),
@@ -274,13 +277,17 @@ impl Trainer<'_> {
             DecoderPhase::Rest => 2,
         };
         let sigmas = [config.lat_sigma, config.lat2_sigma.unwrap_or(config.lat_sigma)];
-        backend.latent_es(&LatentEs {
-            step,
-            pairs: config.lat_pairs,
-            sigma: sigmas.map(|s| s * sigma),
-            rate: config.lat_lr * rate,
-            alternate: config.lat_alt,
-        })?;
+        let rate = config.lat_lr * rate;
+        match config.lat_grad {
+            LatGrad::Es => backend.latent_es(&LatentEs {
+                step,
+                pairs: config.lat_pairs,
+                sigma: sigmas.map(|s| s * sigma),
+                rate,
+                alternate: config.lat_alt,
+            })?,
+            LatGrad::Fd => backend.latent_fd(&LatentFd { step, h: config.gn_h[0], rate })?,
+        }
         self.search(backend, it)?;
         Ok(phase)
     }

@@ -117,6 +117,12 @@ suite!(cpu_scalar, crate::at_level(ntc_es::config::Simd::Scalar));
 suite!(cpu_avx2, crate::at_level(ntc_es::config::Simd::Avx2));
 suite!(cpu_avx512, crate::at_level(ntc_es::config::Simd::Avx512));
 
+// What the CPU alone has.
+suite! {
+    cpu_only, crate::at_level(ntc_es::config::Simd::Auto);
+    unbiased { other_latent_estimates_are_unbiased, latent_differences_are_the_gradient }
+}
+
 /// The CUDA backend on the emulation; `tests/cuda.rs` runs it in other orders. Problems with the Mersenne twister, which it
 /// refuses, run on the CPU.
 #[cfg(feature = "emu")]

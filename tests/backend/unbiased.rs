@@ -8,7 +8,7 @@
 use crate::Make;
 use crate::problems::{Bilinear, Nearest, Problem, Tanh, case};
 use crate::reference::{Attribution, Reference, to_f64};
-use ntc_es::backend::{DecoderEs, LatentEs};
+use ntc_es::backend::{DecoderEs, LatentEs, LatentFd, Perturbation};
 use std::sync::LazyLock;
 
 /// Mean and standard error of each coordinate.
@@ -143,10 +143,39 @@ fn latent_problems() -> Vec<Problem> {
 /// Footprint-attributed latent estimates over bilinear, nearest, two-level and deblocked problems, borders included, with
 /// every pair on both levels and with alternating levels.
 pub fn latent_estimates_are_unbiased(make: Make) {
-    for Judged { problem, gradient, bias } in LATENT.iter() {
+    latent_estimates(make, Perturbation::default());
+}
+
+/// The same with signs, in phases, and both; phases do without alternating levels.
+pub fn other_latent_estimates_are_unbiased(make: Make) {
+    for (rademacher, phases) in [(true, false), (false, true), (true, true)] {
+        latent_estimates(make, Perturbation { rademacher, phases });
+    }
+}
+
+/// The gradient by differences of sampled values has no noise: every coordinate is the exact one's.
+pub fn latent_differences_are_the_gradient(make: Make) {
+    for Judged { problem, gradient, .. } in LATENT.iter().filter(|j| j.problem.structure.deblock.is_none()) {
+        let mut backend = make(problem);
+        backend.latent_fd(&LatentFd { step: 1, h: 1e-3, rate: 0.0 }).expect("a step");
+        let found = from_moments(&backend.state().expect("a state").adam_latents.m);
+        let most = gradient.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+        for (at, (found, exact)) in coordinates(problem).iter().zip(found.iter().zip(gradient)) {
+            assert!((found - exact).abs() < 1e-3 * most, "{}, {at:?}: {found:e} is not {exact:e}", problem.name);
+        }
+    }
+}
+
+fn latent_estimates(make: Make, how: Perturbation) {
+    // A sign with nothing else perturbed in its footprint gives the same estimate every time: no variance to judge by.
+    let varies = |problem: &Problem| {
+        how != Perturbation { rademacher: true, phases: true } || problem.structure.levels[0].channels > 1
+    };
+    for Judged { problem, gradient, bias } in LATENT.iter().filter(|judged| varies(&judged.problem)) {
         let places = coordinates(problem);
-        for alternate in [false, true].into_iter().take(problem.structure.levels.len()) {
+        for alternate in [false, true].into_iter().take(if how.phases { 1 } else { problem.structure.levels.len() }) {
             let mut backend = make(problem);
+            backend.perturb(how).expect("perturbations");
             let estimates: Vec<Vec<f64>> = (1..=400)
                 .map(|step| {
                     backend.set_state(problem.state.clone()).expect("a state is taken");
@@ -161,7 +190,7 @@ pub fn latent_estimates_are_unbiased(make: Make) {
             unread.for_each(|i| assert_eq!(gradient[i], 0.0, "{}: {:?} has a gradient", problem.name, places[i]));
             let pick = |g: &[f64]| read.iter().map(|&i| g[i]).collect::<Vec<_>>();
             let estimate = Estimate::of(&estimates.iter().map(|g| pick(g)).collect::<Vec<_>>());
-            let name = format!("{}, alternating {alternate}", problem.name);
+            let name = format!("{}, {how:?}, alternating {alternate}", problem.name);
             for &(i, bias) in bias {
                 let error = read.iter().position(|&k| k == i).map_or(f64::INFINITY, |k| estimate.error[k]);
                 assert!(bias.abs() < error / 5.0, "{name}, {:?}: bias {bias:e}, error {error:e}", places[i]);

@@ -1,6 +1,8 @@
 //! Random numbers for the CPU backend's steps, in parallel where the source allows it.
 
+use crate::backend::Perturbation;
 use crate::backend::simd::SimdLevel;
+use crate::model::structure::Level;
 use crate::noise::Noise;
 use crate::noise::hash::{Stream, fill_indices, fill_normals};
 use crate::noise::mersenne::PolarNormal;
@@ -15,18 +17,26 @@ pub struct Draws<'a> {
     noise: &'a mut Noise,
     level: SimdLevel,
     step: u32,
+    perturbation: Perturbation,
     /// One normal distribution for all pairs of a latent step.
     normal: PolarNormal,
 }
 
 impl<'a> Draws<'a> {
     /// The draws of iteration `step`.
-    pub fn new(noise: &'a mut Noise, level: SimdLevel, step: u32) -> Self {
-        Draws { noise, level, step, normal: PolarNormal::default() }
+    pub fn new(noise: &'a mut Noise, level: SimdLevel, step: u32, perturbation: Perturbation) -> Self {
+        Draws { noise, level, step, perturbation, normal: PolarNormal::default() }
     }
 
-    /// Normals for a decoder step: `parameters` for each pair, pair by pair.
+    /// Perturbations for a decoder step: `parameters` for each pair, pair by pair.
     pub fn decoder(&mut self, parameters: usize, out: &mut [f32]) {
+        self.decoder_normals(parameters, out);
+        if self.perturbation.rademacher {
+            out.par_chunks_mut(PART).for_each(signs);
+        }
+    }
+
+    fn decoder_normals(&mut self, parameters: usize, out: &mut [f32]) {
         match self.noise {
             Noise::Mersenne(mersenne) => mersenne.fill_normals(out),
             Noise::Hash(hash) => {
@@ -52,9 +62,25 @@ impl<'a> Draws<'a> {
         }
     }
 
-    /// Normals for one latent pair, one slice a level; a level that the pair leaves alone is empty. With the counter,
-    /// `sizes` (all levels' lengths) gives each level its own range of indices.
-    pub fn latents(&mut self, pair: u32, sizes: &[usize], levels: &mut [Vec<f32>]) {
+    /// Perturbations for one latent pair, one slice a level of `shapes`; a level that the pair leaves alone is empty. With
+    /// the counter each level has its own range of indices.
+    pub fn latents(&mut self, pair: u32, shapes: &[Level], levels: &mut [Vec<f32>]) {
+        let sizes: Vec<usize> = shapes.iter().map(Level::values).collect();
+        self.latent_normals(pair, &sizes, levels);
+        for (values, shape) in levels.iter_mut().zip(shapes) {
+            if self.perturbation.rademacher {
+                values.par_chunks_mut(PART).for_each(signs);
+            }
+            if self.perturbation.phases {
+                let texels = values.par_chunks_exact_mut(shape.channels).enumerate();
+                texels
+                    .filter(|(t, _)| phase(t % shape.width, t / shape.width) != pair % 4)
+                    .for_each(|(_, e)| e.fill(0.0));
+            }
+        }
+    }
+
+    fn latent_normals(&mut self, pair: u32, sizes: &[usize], levels: &mut [Vec<f32>]) {
         match self.noise {
             Noise::Mersenne(mersenne) => {
                 levels.iter_mut().flatten().for_each(|e| *e = self.normal.sample(mersenne));
@@ -72,4 +98,14 @@ impl<'a> Draws<'a> {
             }
         }
     }
+}
+
+/// Normal numbers to their signs; 0 counts as positive.
+fn signs(values: &mut [f32]) {
+    values.iter_mut().for_each(|e| *e = if *e < 0.0 { -1.0 } else { 1.0 });
+}
+
+/// Phase of a latent texel among 2 x 2: footprints of one phase do not meet on a level with cells of two texels or more.
+fn phase(x: usize, y: usize) -> u32 {
+    (x % 2 + 2 * (y % 2)) as u32
 }

@@ -5,7 +5,7 @@ mod latent;
 
 use super::batch::{BatchProblem, BatchScratch};
 use super::{Cpu, not_finite};
-use crate::backend::{DecoderGn, DecoderReport, LatentGn, LatentReport};
+use crate::backend::{DecoderGn, DecoderReport, LatentFd, LatentGn, LatentReport};
 use crate::error::Result;
 use crate::estimate::gauss_newton::decoder::{Bumps, CHUNK, Layout};
 use crate::estimate::gauss_newton::latent::{Elements, Sampler};
@@ -199,6 +199,21 @@ impl Cpu {
         let rows = blocks.par_chunks_mut(width * elements.stencil()).zip(right.par_chunks_mut(width * c));
         rows.enumerate().for_each(|(y, (blocks, right))| elements.assemble_row(&sums, y, blocks, right));
         LevelNormal { blocks, right, errors }
+    }
+
+    /// The gradient of the mean loss is 2 / texels J^T r.
+    pub(super) fn step_latents_fd(&mut self, step: &LatentFd) -> Result<()> {
+        let shapes = &self.geometry.structure.levels;
+        let free: Vec<usize> = (0..shapes.len()).filter(|&k| !shapes[k].is_selector()).collect();
+        let packed = self.packed(&self.seen().decoder);
+        let scale = 2.0 / self.geometry.structure.texels() as f32;
+        let mut gradient = vec![vec![]; shapes.len()];
+        for &k in &free {
+            let elements = Elements::new(&self.geometry, k);
+            let normal = self.pool.install(|| self.level_normal(&packed, &self.seen().levels, &elements, step.h));
+            gradient[k] = normal.right.into_iter().map(|g| scale * g).collect();
+        }
+        self.step_latents((step.rate, step.step), &free, &gradient)
     }
 
     pub(super) fn step_latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport> {

@@ -9,7 +9,10 @@ mod latent;
 mod update;
 
 use super::simd::SimdLevel;
-use super::{Backend, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, LatentReport, Seen, State};
+use super::{
+    Backend, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentFd, LatentGn, LatentReport, Perturbation,
+    Seen, State,
+};
 use crate::error::{Error, Result};
 use crate::estimate::adam;
 use crate::estimate::decoder_fd::Differences;
@@ -21,7 +24,7 @@ use crate::model::lanes::Scalar;
 use crate::model::loss::{UNIT, channel_weights};
 use crate::model::mlp::{Row, STRIP};
 use crate::model::quant::round_decoder;
-use crate::model::structure::{Level, Parameters};
+use crate::model::structure::Parameters;
 use crate::noise::Noise;
 use crate::noise::mersenne::Mersenne;
 use crate::with_level;
@@ -63,6 +66,7 @@ pub struct Cpu {
     weights: Vec<f32>,
     noise: Noise,
     state: State,
+    perturbation: Perturbation,
     seen: Seen,
     /// The parameters as `seen` says; `None` where they are the state's own.
     view: Option<Parameters>,
@@ -84,7 +88,8 @@ impl Cpu {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
         let pool = pool.map_err(|e| Error::Backend(format!("--threads {}: {e}", options.threads)))?;
         let weights = channel_weights(&geometry.structure.textures, texture_weights);
-        Ok(Cpu { options, pool, geometry, target, weights, noise, state, seen: Seen::default(), view: None })
+        let (perturbation, seen) = (Perturbation::default(), Seen::default());
+        Ok(Cpu { options, pool, geometry, target, weights, noise, state, perturbation, seen, view: None })
     }
 
     /// The parameters that steps are taken around.
@@ -120,7 +125,7 @@ impl Cpu {
     fn draw(&mut self, step: u32, pairs: usize, batch: Option<usize>) -> (Vec<f32>, Vec<u32>) {
         let parameters = self.state.parameters.decoder.len();
         let texels = self.geometry.structure.texels() as u32;
-        let mut draws = Draws::new(&mut self.noise, self.options.level, step);
+        let mut draws = Draws::new(&mut self.noise, self.options.level, step, self.perturbation);
         self.pool.install(|| {
             let mut e = vec![0.0; pairs * parameters];
             if pairs > 0 {
@@ -258,8 +263,9 @@ impl Backend for Cpu {
         let packed = self.packed(&self.seen().decoder);
         let mut gradient: Vec<Vec<f32>> = levels.iter().map(|level| vec![0.0; level.values()]).collect();
         let mut hits = [0usize; 2];
-        let mut draws = Draws::new(&mut self.noise, level, step.step);
-        let sizes: Vec<usize> = levels.iter().map(Level::values).collect();
+        // A pair of a phase reaches one latent texel in four.
+        let share = if self.perturbation.phases { 4 } else { 1 };
+        let mut draws = Draws::new(&mut self.noise, level, step.step, self.perturbation);
         let all: Vec<usize> = (0..step.pairs).collect();
         for pairs in all.chunks(PAIRS_AT_ONCE) {
             let mut noise = vec![];
@@ -269,7 +275,7 @@ impl Backend for Cpu {
                     hits[k] += 1;
                     e[k] = vec![0.0; levels[k].values()];
                 }
-                self.pool.install(|| draws.latents(pair as u32, &sizes, &mut e));
+                self.pool.install(|| draws.latents(pair as u32, levels, &mut e));
                 noise.push(e);
             }
             let problem = LatentProblem {
@@ -302,10 +308,10 @@ impl Backend for Cpu {
         }
         let texels = self.geometry.structure.texels();
         for &k in noisy.iter().filter(|&&k| hits[k] > 0) {
-            let scale = latent_es::gradient_scale(hits[k], step.sigma[k], texels);
+            let scale = latent_es::gradient_scale(hits[k] / share, step.sigma[k], texels);
             gradient[k].iter_mut().for_each(|g| *g *= scale);
         }
-        self.step_latents(step, &noisy, &gradient)
+        self.step_latents((step.rate, step.step), &noisy, &gradient)
     }
 
     fn search_selectors(&mut self, joint: bool) -> Result<usize> {
@@ -342,6 +348,15 @@ impl Backend for Cpu {
             self.refresh();
         }
         Ok(())
+    }
+
+    fn perturb(&mut self, how: Perturbation) -> Result<()> {
+        self.perturbation = how;
+        Ok(())
+    }
+
+    fn latent_fd(&mut self, step: &LatentFd) -> Result<()> {
+        self.step_latents_fd(step)
     }
 
     fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport> {

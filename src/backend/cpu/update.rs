@@ -1,8 +1,8 @@
 //! The optimiser's update of the state, after a step's gradient is known.
 
 use super::{Cpu, not_finite};
+use crate::backend::State;
 use crate::backend::simd::SimdLevel;
-use crate::backend::{LatentEs, State};
 use crate::error::Result;
 use crate::estimate::adam::{self, StepFactors};
 use crate::with_level;
@@ -24,10 +24,15 @@ impl Cpu {
         Ok(())
     }
 
-    pub(super) fn step_latents(&mut self, step: &LatentEs, noisy: &[usize], gradient: &[Vec<f32>]) -> Result<()> {
+    pub(super) fn step_latents(
+        &mut self,
+        (rate, step): (f32, u32),
+        noisy: &[usize],
+        gradient: &[Vec<f32>],
+    ) -> Result<()> {
         let level = self.options.level;
         let State { parameters, adam_latents, .. } = &mut self.state;
-        let factors = adam_latents.advance(step.rate);
+        let factors = adam_latents.advance(rate);
         let (mut m, mut v) = (adam_latents.m.as_mut_slice(), adam_latents.v.as_mut_slice());
         for (k, values) in parameters.levels.iter_mut().enumerate() {
             let (m_level, m_rest) = m.split_at_mut(values.len());
@@ -36,7 +41,7 @@ impl Cpu {
             if noisy.contains(&k) {
                 let finite = self.pool.install(|| update_level(level, factors, values, m_level, v_level, &gradient[k]));
                 if !finite {
-                    return Err(not_finite("latents", "--lat-lr", step.step));
+                    return Err(not_finite("latents", "--lat-lr", step));
                 }
                 if self.seen.grid[k].is_some() {
                     values.iter_mut().for_each(|z| *z = z.clamp(-1.0, 1.0));
