@@ -2,7 +2,8 @@
 
 use super::arbitrary::check;
 use super::*;
-use crate::model::structure::{Structure, TextureInfo};
+use crate::error::{Error, Result};
+use crate::model::structure::{Filter, Structure, TextureInfo};
 use proptest::prelude::prop_assert_eq;
 use serde_json::json;
 use std::collections::BTreeSet;
