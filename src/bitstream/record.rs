@@ -61,10 +61,14 @@ impl Record {
         Parameters { levels, decoder: self.decoder.clone() }
     }
 
+    /// Bits of the decoder's weights at their full depth.
+    pub fn weight_bits(&self) -> f64 {
+        decoder_bits(&layers_of(&self.structure, self.decoder.len()), self.structure.mlp_bits)
+    }
+
     /// Estimated rates.
     pub fn rates(&self) -> Rates {
-        let layers = layers_of(&self.structure, self.decoder.len());
-        rates(&self.structure, &self.levels, decoder_bits(&layers, self.structure.mlp_bits))
+        rates(&self.structure, &self.levels, self.weight_bits())
     }
 
     /// The bytes of a file.
@@ -164,8 +168,7 @@ impl Record {
                 (tally.bits.iter().sum(), self.levels.iter().enumerate().map(level).collect())
             }
         };
-        let small = self.structure.mlp_bits == 8;
-        let weights = if small { decoder_bits(&layers(&self.structure)?, 8) } else { weights };
+        let weights = if self.structure.mlp_bits == 8 { self.weight_bits() } else { weights };
         let header = total - weights - levels.iter().flatten().sum::<f64>();
         Ok(Cost { levels, weights, header })
     }

@@ -42,7 +42,7 @@ fn parts(coded: &Coded, cost: &Cost) -> Vec<Part> {
             parts.push(Part { name, raw: raw_bits(level, c), entropy: level.entropy_bits(c), file });
         }
     }
-    let weights = 16.0 * coded.record.decoder.len() as f64;
+    let weights = coded.record.weight_bits();
     parts.push(Part { name: "weights".into(), raw: weights, entropy: weights, file: cost.weights });
     // The estimates count nothing but the ranges of free levels.
     let ranges: usize = coded.record.levels.iter().map(|l| l.ranges.as_ref().map_or(0, Vec::len)).sum();
