@@ -5,7 +5,7 @@
 #
 # NVRTC and ptxas come from PyPI into target/nvrtc-venv (some 200 MB) unless NTC_NVRTC_DIR names the folder of libnvrtc.so; then
 # nothing is downloaded and ptxas is left out where it is not beside it. NTC_NVRTC_ARCH is the architecture, by default sm_90.
-# Arguments pass on: --common checks the common shape alone.
+# Arguments pass on: --common checks the common shape alone. --fetch only fetches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=target/nvrtc-venv
@@ -17,4 +17,5 @@ if [ -z "${NTC_NVRTC_DIR:-}" ]; then
   NTC_NVRTC_DIR=$(compgen -G "$venv/lib/python3*/site-packages/nvidia/cu13/lib" | head -n 1)
   export NTC_NVRTC_DIR
 fi
+[ "${1:-}" = --fetch ] && exit
 exec python3 scripts/nvrtc_check.py "$@"
