@@ -154,12 +154,67 @@ pub enum Command {
         #[arg(long, help_heading = "Bench")]
         csv: bool,
     },
+    /// Fit every cell of a grid of settings, each in a process of its own, and collect a row of each in a CSV table;
+    /// started again it goes on where it stopped
+    Sweep {
+        /// The plan: a TOML file with images, seeds, base settings, axes and cases
+        #[arg(value_name = "PLAN")]
+        plan: PathBuf,
+        /// Folder for results.csv and the runs
+        #[arg(long, value_name = "DIR", required_unless_present_any = ["list", "dry_run"])]
+        out: Option<PathBuf>,
+        /// Folder that the plan's image paths start from [default: the plan's own]
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// Threads of all cells together, 0 is one per CPU
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=4096))]
+        threads: u16,
+        /// Cells at once, 0 is one per thread
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=4096))]
+        jobs: u16,
+        /// Only every Nth cell, from the Ith on: I/N with I from 1 to N [default: all]
+        #[arg(long, value_name = "I/N", value_parser = shard)]
+        shard: Option<(usize, usize)>,
+        /// Run cells again that failed before [default: off]
+        #[arg(long)]
+        retry: bool,
+        /// Only list the cells [default: off]
+        #[arg(long)]
+        list: bool,
+        /// Only print the command of each cell [default: off]
+        #[arg(long)]
+        dry_run: bool,
+        /// No progress on stderr [default: off]
+        #[arg(long)]
+        quiet: bool,
+    },
+    /// Make tables, plots and Bjontegaard differences of a sweep
+    Report {
+        /// The sweep's --out, or a folder of shards; other tables with its columns in it count as well
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Case or codec that rates and qualities are compared with [default: none]
+        #[arg(long, value_name = "SERIES")]
+        baseline: Option<String>,
+        /// Also put the tables into this file, between <!-- table --> and <!-- end --> [default: off]
+        #[arg(long, value_name = "FILE")]
+        into: Option<PathBuf>,
+    },
     /// Print a completion script
     Completions {
         /// The shell that reads it
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+}
+
+/// A shard: I/N.
+fn shard(text: &str) -> std::result::Result<(usize, usize), String> {
+    let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    match parts {
+        Some((i, n)) if (1..=n).contains(&i) => Ok((i, n)),
+        _ => Err("give I/N with I from 1 to N, such as 1/4".into()),
+    }
 }
 
 /// Reads a command line, the program's name first, and validates the settings of a fit.

@@ -13,6 +13,8 @@ pub mod files;
 pub mod metrics;
 pub mod model;
 pub mod noise;
+pub mod plot;
 pub mod run;
+pub mod sweep;
 pub mod texture;
 pub mod train;

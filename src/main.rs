@@ -4,11 +4,13 @@ use ntc_es::bench;
 use ntc_es::cli::{self, Cli, Command};
 use ntc_es::error::Result;
 use ntc_es::run::{self, Outcome, info, interrupt, tools};
+use ntc_es::sweep::{self, Limits, Plan};
 use ntc_es::texture::synth;
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    run::end_with_stdin();
     match cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(Outcome::Done), call)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(interrupt::EXIT_CODE),
@@ -35,6 +37,21 @@ fn call(cli: Cli) -> Result<Outcome> {
         Some(Command::Bench { list_simd: true, .. }) => bench::print_levels(),
         Some(Command::Bench { config, size, maps, csv, .. }) => {
             bench::print_table(&config, size as usize, maps as usize, csv)
+        }
+        Some(Command::Sweep { plan, out, data, threads, jobs, shard, retry, list, dry_run, quiet }) => {
+            let plan = Plan::read(&plan, data.as_deref())?;
+            let plan = shard.map_or(plan.clone(), |(index, count)| plan.shard(index, count));
+            match out {
+                Some(out) if !list && !dry_run => {
+                    let limits = Limits { threads: threads.into(), jobs: jobs.into(), retry, quiet };
+                    return sweep::run(&plan, &out, limits);
+                }
+                _ => run::print(&sweep::report::list(&plan, dry_run)),
+            }
+        }
+        Some(Command::Report { folder, baseline, into }) => {
+            let written = sweep::report::report(&folder, baseline.as_deref(), into.as_deref())?;
+            run::print(&written.iter().map(|path| format!("{}\n", path.display())).collect::<String>())
         }
         Some(Command::Completions { shell }) => completions(shell),
     };

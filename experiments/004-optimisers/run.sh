@@ -47,17 +47,27 @@ small="--crop 256"
 block="$level0 --latent2 64 64 4 $mixed"
 
 optimisers() {
-  local es="--mlp 36,36 --act tanh --print-every 20"
-  local image
+  local es="--mlp 36,36 --print-every 20" image
   for image in "kodim23 $photo" "pavingstones070 $stones" "bundled $bundled"; do
-    local name="${image%% *}" files="${image#* } $small"
-    fit optimisers $name-gn $files $gn $block
-    fit optimisers $name-es $files $es $block --iters 1500
-    fit optimisers $name-es-pca $files $es $block --iters 1500 --init pca
-    fit optimisers $name-es-fd-end $files $es $block --iters 1500 --mlp-fd 0.75
-    fit optimisers $name-es-fd $files $es $block --iters 1000 --mlp-fd 0
-    fit optimisers $name-es-fd-leaky $files $es $block --iters 1000 --mlp-fd 0 --act leaky
+    local name="${image%% *}" files="${image#* } $small $block"
+    fit optimisers $name-gn $files $gn
+    fit optimisers $name-es $files $es --act tanh --iters 1500
+    fit optimisers $name-es-pca $files $es --act tanh --iters 1500 --init pca
+    fit optimisers $name-es-leaky $files $es --iters 1500
+    fit optimisers $name-es-fd-end $files $es --act tanh --iters 1500 --mlp-fd 0.75
+    fit optimisers $name-es-fd $files $es --act tanh --iters 1000 --mlp-fd 0
+    fit optimisers $name-latfd-fd $files $es --act tanh --iters 1000 --mlp-fd 0 --lat-grad fd
   done
+}
+
+estimators() {
+  local es="$photo $small $block --mlp 36,36 --act tanh --print-every 20 --iters 1000"
+  fit estimators gaussian $es
+  fit estimators rademacher $es --es-dist rademacher
+  fit estimators spsa $es --es-dist rademacher --lat-pairs 1 --mlp-pairs 1
+  fit estimators phases $es --lat-phases
+  fit estimators phases-rademacher $es --lat-phases --es-dist rademacher
+  fit estimators lat-grad-fd $es --lat-grad fd
 }
 
 grid() {
@@ -123,5 +133,5 @@ joint() {
   fit joint pavingstones070-joint $stones $small $gn $two --qat-joint
 }
 
-for group in ${GROUPS_TO_RUN:-records target optimisers grid settings width channels cells joint}; do "$group"; done
+for group in ${GROUPS_TO_RUN:-records target optimisers estimators grid settings width channels cells joint}; do "$group"; done
 python3 "$here/table.py" "$runs"

@@ -109,6 +109,20 @@ impl Config {
         format!("{:016x}", fnv1a(lines.concat().as_bytes()))
     }
 
+    /// Every setting as (key, text of a table's cell): lists with commas, images by their base names, empty where unset.
+    pub fn cells(&self) -> Vec<(String, String)> {
+        let text = |key: &str, value: Value| match value {
+            Value::Null => String::new(),
+            Value::Array(items) if key == "images" => {
+                let names = items.iter().map(|image| base_name(Path::new(&plain(image))));
+                names.collect::<Vec<_>>().join("+")
+            }
+            Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
+            other => plain(&other),
+        };
+        self.table().into_iter().map(|(key, value)| (key.clone(), text(&key, value))).collect()
+    }
+
     /// The settings as (key, value), unset ones as null.
     pub(super) fn table(&self) -> serde_json::Map<String, Value> {
         match serde_json::to_value(self) {

@@ -11,6 +11,7 @@ use crate::files::{read_up_to, write_atomic};
 use crate::model::quant::Rates;
 use crate::model::structure::{Coding, Parameters, Structure};
 use std::path::Path;
+use std::time::Instant;
 
 /// Largest coded file that is read, in bytes: more than the largest record.
 const MAX_FILE: u64 = 1 << 33;
@@ -35,6 +36,8 @@ pub struct Found {
     pub rates: Rates,
     /// Length of the file in bytes.
     pub bytes: usize,
+    /// Seconds on the wall that the decode took.
+    pub decode_s: f64,
     /// Decoded planes of the padded extent.
     pub decoded: Vec<Vec<f32>>,
 }
@@ -77,12 +80,15 @@ impl Coded {
     /// Decodes and measures against the target planes that `backend` was made with. The backend's own state is not used.
     pub fn measure(&self, target: &[Vec<f32>], backend: &mut dyn Backend) -> Result<Found> {
         let parameters = self.record.parameters();
+        let started = Instant::now();
         let decoded = backend.decode(Some(&parameters))?;
+        let decode_s = started.elapsed().as_secs_f64();
         Ok(Found {
             quality: eval::measure(&self.record.structure, target, &decoded),
             mse: backend.evaluate(Some(&parameters), true)?,
             rates: self.record.rates(),
             bytes: self.bytes,
+            decode_s,
             decoded,
         })
     }

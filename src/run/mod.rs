@@ -17,6 +17,7 @@ pub mod summary;
 mod tensors;
 pub mod tools;
 
+pub use folder::{CONFIG, SUMMARY};
 pub use model_file::{Model, load_model, load_model_up_to};
 
 use crate::backend::check::Watched;
@@ -34,7 +35,7 @@ use crate::train::{Progress, Report, fit as train, init, measure, pca};
 use checkpoint::Checkpoint;
 use clock::Clock;
 use coded::Coded;
-use folder::{CHECKPOINT, CONFIG, Folder, INPUTS, LOG, RECORD, SUMMARY};
+use folder::{CHECKPOINT, Folder, INPUTS, LOG, RECORD};
 use inputs::{Inputs, Material, Source};
 use log::Log;
 use pictures::{Views, write_side_by_side};
@@ -56,8 +57,21 @@ pub enum Outcome {
 /// Settings that --resume takes from the command line: they change nothing of the result.
 const FREE_ON_RESUME: [&str; 6] = ["threads", "simd", "quiet", "cuda", "cuda-device", "cuda-check-every"];
 
+/// Environment variable that makes a run end when its standard input does: a child that must not outlive its parent.
+pub const END_WITH_STDIN: &str = "NTC_END_WITH_STDIN";
+
+/// Ends this process when its standard input ends, where [`END_WITH_STDIN`] is set.
+pub fn end_with_stdin() {
+    if std::env::var_os(END_WITH_STDIN).is_some() {
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink()); // ended is ended
+            std::process::exit(i32::from(interrupt::EXIT_CODE));
+        });
+    }
+}
+
 /// One line to the user on stderr. A reader that went away is no reason to stop.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

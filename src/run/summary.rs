@@ -45,7 +45,7 @@ pub struct Summary {
     pub weights: usize,
     /// Iterations done.
     pub iterations: Option<usize>,
-    /// Whether all iterations are done.
+    /// Whether the run came to its own end: the last iteration, or one of its early ends.
     pub finished: Option<bool>,
     /// Seconds on the wall, of all sittings.
     pub wall_s: Option<f64>,
@@ -53,6 +53,8 @@ pub struct Summary {
     pub cpu_s: Option<f64>,
     /// Of each phase: decoder by ES, decoder by finite differences, latents only, rounds of Gauss-Newton.
     pub iterations_per_s: Option<BTreeMap<&'static str, Option<f64>>>,
+    /// Seconds on the wall that decoding all texels took, files left out.
+    pub decode_s: Option<f64>,
     /// The most memory held at once.
     pub peak_rss_bytes: Option<u64>,
     /// Texels across, without padding.
@@ -144,6 +146,7 @@ impl Summary {
             wall_s: None,
             cpu_s: None,
             iterations_per_s: None,
+            decode_s: Some(found.decode_s),
             peak_rss_bytes: peak_rss_bytes(),
             width: structure.source_width,
             height: structure.source_height,
@@ -162,7 +165,7 @@ impl Summary {
     pub fn of_run(mut self, config: &Config, progress: &Progress, spent: (f64, f64)) -> Self {
         let speed = |p: &crate::train::PhaseTime| (p.iterations > 0).then(|| p.iterations as f64 / p.seconds);
         self.iterations = Some(progress.iteration);
-        self.finished = Some(progress.iteration >= config.iters);
+        self.finished = Some(!progress.interrupted);
         (self.wall_s, self.cpu_s) = (Some(spent.0), Some(spent.1));
         self.iterations_per_s = Some(PHASES.into_iter().zip(progress.phases.iter().map(speed)).collect());
         self.seed = Some(config.seed);
