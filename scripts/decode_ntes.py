@@ -78,14 +78,16 @@ def header(data):
         level = dict(zip(("w", "h", "c", "nearest", "kind"), c.read("IIBBB")))
         if level["kind"] == 0:
             level["ranges"] = [c.read("ff") for _ in range(level["c"])]
+        elif level["kind"] == 1:
+            level["bits"] = [c.read("B")] * level["c"]
         else:
             assert level["kind"] == 2, "an unknown kind of level"
             level["bits"] = [c.read("B") for _ in range(level["c"])]
         h["levels"].append(level)
     h["position"] = c.text()
     h["hidden"] = [c.read("B") for _ in range(c.read("B"))]
-    h["activation"], h["leak"], h["clamp"], h["deblock"], h["q"], weight_bits = c.read("BfBfBB")
-    assert c.at == len(data) and weight_bits == 16, "an unknown header"
+    h["activation"], h["leak"], h["clamp"], h["deblock"], h["q"], h["weight_bits"] = c.read("BfBfBB")
+    assert c.at == len(data) and h["weight_bits"] in (8, 16), "an unknown header"
     for level in h["levels"]:
         level.setdefault("bits", [h["q"]] * level["c"])
     return h
@@ -196,6 +198,15 @@ def read_weights(data, layers):
                 values.append(sign << 15 | most - d << 10 | first << 9 | second << 8 | coder.even(8))
     coder.end()
     return np.array(values, np.uint16).view(np.float16)
+
+
+def read_small_weights(data, layers):
+    c, values = Cursor(data), []
+    for inputs, outputs in layers:
+        scale = c.read("e")
+        values += [scale * c.read("b") for _ in range(inputs * outputs)] + [c.read("e") for _ in range(outputs)]
+    assert c.at == len(data), "weights of another number"
+    return np.array(values)
 
 
 def size(m):
@@ -320,7 +331,7 @@ def values(level, k):
     out = np.empty(k.shape, F)
     for c, b in enumerate(level["bits"]):
         last = F((1 << b) - 1)
-        if level["kind"] == 2:
+        if level["kind"] > 0:
             out[..., c] = F(-1) + (2 * k[..., c]).astype(F) / last
         else:
             low, scale = map(F, level["ranges"][c])
@@ -444,7 +455,10 @@ def decode(data):
     sizes = [sum(l["c"] for l in levels) + len(planes)] + h["hidden"] + [sum(t[0][0] for t in h["textures"])]
     layers = list(zip(sizes, sizes[1:]))
     indices = read_range(h, found) if h["coding"] else read_fixed(h, found)
-    weights = read_weights(found[b"WRNG"], layers) if h["coding"] else np.frombuffer(found[b"WRAW"], "<f2")
+    if h["weight_bits"] == 8:
+        weights = read_small_weights(found[b"WGT8"], layers)
+    else:
+        weights = read_weights(found[b"WRNG"], layers) if h["coding"] else np.frombuffer(found[b"WRAW"], "<f2")
     weights = weights.astype(float)
     x = [sample(l, values(l, k).astype(float), *t) for l, k, t in zip(levels, indices, taps_of)]
     x = np.concatenate(x + [p[..., None] for p in planes], axis=2).reshape(W * H, sizes[0])

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Layouts that between them use every part of the format.
-const LAYOUTS: [(&str, &str); 8] = [
+const LAYOUTS: [(&str, &str); 9] = [
     ("plain", "a.png --latent 7 5 2 --pos uv,fourier:2,dct:1"),
     ("blocks", "a.png b.png --qat 2"),
     ("deep", "deep.png --channels alpha --qat 3,1 --latent2 0 0 5 --qbits 6 --pos lv1local,lv1ldct:2,ldct2:1 --clamp"),
@@ -23,6 +23,7 @@ const LAYOUTS: [(&str, &str); 8] = [
     ),
     ("parts", "a.png --latent 6 4 2 --filter nearest --pos bc7part:3,bdct:4,bdcte:6 --act relu"),
     ("two", "a.png --latent 24 16 1 --latent2 5 3 1 --qbits 16 --pos ldct4:1,lfourier:1"),
+    ("grid", "a.png --latent 6 4 3 --latent2 3 2 2 --lat-bits 5 --mlp-bits 8 --pos uv"),
     ("many", "b.png --qat 8,5,1,1,1,1,1,2,1,3 --latent2 0 0 1 --block 5 --pos none"),
 ];
 

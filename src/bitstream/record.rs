@@ -259,14 +259,20 @@ fn small_weights(layers: &[Layer], decoder: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// The reverse of [`small_weights`].
+/// The reverse of [`small_weights`]. Only what that writes is taken, so that what was read comes back as it was.
 fn read_small_weights(bytes: &[u8], layers: &[Layer]) -> Result<Vec<f32>> {
     let mut cursor = container::Cursor::new(bytes);
     let mut decoder = vec![];
     for layer in layers {
+        let at = cursor.at();
         let scale = f16::from_bits(cursor.u16()?).to_f32();
-        let weights = cursor.take(layer.inputs * layer.outputs)?;
-        decoder.extend(weights.iter().map(|&w| f32::from(i8::from_le_bytes([w])) * scale));
+        let indices = cursor.take(layer.inputs * layer.outputs)?.iter().map(|&w| i8::from_le_bytes([w]));
+        let weights: Vec<_> = indices.clone().map(|k| f32::from(k) * scale).collect();
+        let (own, kept) = layer_indices(&weights);
+        if own.to_bits() != scale.to_bits() || !indices.eq(kept) {
+            return refuse(format!("section WGT8, byte {at}: {scale} is not the scale of its layer's weights"));
+        }
+        decoder.extend(weights);
         for _ in 0..layer.outputs {
             decoder.push(f16::from_bits(cursor.u16()?).to_f32());
         }

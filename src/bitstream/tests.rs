@@ -27,6 +27,7 @@ fn layouts() -> Vec<(Config, (usize, usize))> {
         (Config { filter: split(near, linear), latent2: Some(vec![3, 2, 3]), ..selectors(vec![2]) }, (9, 6)),
         (Config { block: 5, latent2: Some(vec![0, 0, 1]), ..selectors(vec![1; 10]) }, (7, 11)),
         (Config { latent: Some(vec![4, 2, 1]), filter: split(near, near), ..selectors(vec![4]) }, (8, 8)),
+        (Config { latent: Some(vec![3, 3, 2]), lat_bits: vec![5], mlp_bits: 8, ..base() }, (7, 6)),
     ]
 }
 
@@ -165,4 +166,22 @@ fn what_is_no_number_is_not_written() {
     let mut record = records().remove(0);
     record.decoder[0] = f32::NAN;
     assert!(record.encode().is_err());
+}
+
+#[test]
+fn small_weights_of_another_scale_are_refused() {
+    let config = Config { latent: Some(vec![2, 2, 1]), mlp: vec![2], mlp_bits: 8, ..Config::default() };
+    let structure = structure(&config, (4, 4));
+    let bytes = Record::new(&structure, &parameters(&structure), Coding::Range).encode().unwrap();
+    let at = container::read(&bytes).unwrap().iter().find(|s| s.kind == *b"WGT8").unwrap().at;
+    assert!(bytes[at + 2..].iter().take(4).any(|&w| w != 0), "weights to speak of");
+    // A sign, infinity, a weight of -128, and a scale of nothing: no writer makes them.
+    let changes: [fn(&mut [u8]); 4] =
+        [|b| b[1] ^= 0x80, |b| b[1] |= 0x7c, |b| b[2] = 0x80, |b| b[2..8].iter_mut().for_each(|w| *w = 0)];
+    for change in changes {
+        let mut bad = bytes.clone();
+        change(&mut bad[at..]);
+        repair(&mut bad);
+        assert!(Record::decode(&bad, MAX_TEXELS).unwrap_err().contains("WGT8, byte 0"));
+    }
 }

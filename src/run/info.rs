@@ -6,7 +6,7 @@ use super::print;
 use super::tools::run_config;
 use crate::bitstream::Cost;
 use crate::error::Result;
-use crate::model::quant::QuantizedLevel;
+use crate::model::quant::{QuantizedLevel, decoder_bits, layers_of};
 use crate::model::structure::{Level, Structure};
 use std::fmt::Write;
 use std::path::Path;
@@ -42,7 +42,8 @@ fn parts(coded: &Coded, cost: &Cost) -> Vec<Part> {
             parts.push(Part { name, raw: raw_bits(level, c), entropy: level.entropy_bits(c), file });
         }
     }
-    let weights = 16.0 * coded.record.decoder.len() as f64;
+    let Structure { mlp_bits, .. } = coded.record.structure;
+    let weights = decoder_bits(&layers_of(&coded.record.structure, coded.record.decoder.len()), mlp_bits);
     parts.push(Part { name: "weights".into(), raw: weights, entropy: weights, file: cost.weights });
     // The estimates count nothing but the ranges of free levels.
     let ranges: usize = coded.record.levels.iter().map(|l| l.ranges.as_ref().map_or(0, Vec::len)).sum();
