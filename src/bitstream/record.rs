@@ -13,9 +13,9 @@ use crate::model::structure::{Coding, Parameters, Structure};
 use half::f16;
 
 /// Decoder weights as plain half floats.
-const WEIGHTS: [u8; 4] = *b"WRAW";
+pub(super) const WEIGHTS: [u8; 4] = *b"WRAW";
 /// Decoder weights of 8 bits: each layer's scale as a half float, its weights, its biases as half floats.
-const SMALL_WEIGHTS: [u8; 4] = *b"WGT8";
+pub(super) const SMALL_WEIGHTS: [u8; 4] = *b"WGT8";
 /// Decoder weights behind the range coder.
 const CODED_WEIGHTS: [u8; 4] = *b"WRNG";
 /// Levels behind the range coder.
@@ -113,22 +113,23 @@ impl Record {
     /// # Errors
     /// Bytes that are no file of this format, whatever they are, in words that follow the file's name.
     pub fn decode(bytes: &[u8], max_texels: usize) -> Result<Record> {
-        let sections = container::read(bytes)?;
-        let Header { coding, structure, ranges } = header::read(container::find(&sections, header::KIND)?)?;
-        if structure.texels() > max_texels {
-            let (width, height) = (structure.width, structure.height);
-            return refuse(format!("has {width}x{height} texels; --max-pixels is {max_texels}"));
-        }
+        Record::of_sections(&container::read(bytes)?, max_texels)
+    }
+
+    /// As [`Record::decode`], from the sections of a file.
+    pub(super) fn of_sections(sections: &[Section], max_texels: usize) -> Result<Record> {
+        let Header { coding, structure, ranges } = header::read(container::find(sections, header::KIND)?)?;
+        check_texels(&structure, max_texels)?;
         let layers = layers(&structure)?;
         let indices = match coding {
-            Coding::Fixed => fixed_levels(&sections, &structure)?,
-            Coding::Range => coded_levels(&sections, &structure)?,
+            Coding::Fixed => fixed_levels(sections, &structure)?,
+            Coding::Range => coded_levels(sections, &structure)?,
         };
         let floats = |halves: Vec<u16>| halves.into_iter().map(|w| f16::from_bits(w).to_f32()).collect::<Vec<_>>();
         let decoder = match coding {
-            _ if structure.mlp_bits == 8 => read_small_weights(container::find(&sections, SMALL_WEIGHTS)?, &layers)?,
-            Coding::Fixed => floats(plain_weights(&sections, &layers)?),
-            Coding::Range => floats(coded_weights(&sections, &layers)?),
+            _ if structure.mlp_bits == 8 => read_small_weights(container::find(sections, SMALL_WEIGHTS)?, &layers)?,
+            Coding::Fixed => floats(plain_weights(sections, &layers)?),
+            Coding::Range => floats(coded_weights(sections, &layers)?),
         };
         if decoder.iter().any(|w| !w.is_finite()) {
             return refuse("has a decoder weight that is no number".into());
@@ -190,6 +191,15 @@ impl Record {
         let (mut indices, below) = (q.indices.clone(), self.levels.get(1).map(|q| q.indices.as_slice()));
         code_level(coder, &self.structure, level, &mut indices, below, account);
     }
+}
+
+/// Refuses more texels than `--max-pixels`.
+pub(super) fn check_texels(structure: &Structure, most: usize) -> Result<()> {
+    let (width, height) = (structure.width, structure.height);
+    if structure.texels() <= most {
+        return Ok(());
+    }
+    refuse(format!("has {width}x{height} texels; --max-pixels is {most}"))
 }
 
 /// Codes the indices of `level` in place; `below` are those of level 1. Returns false where bytes were missing.
