@@ -72,8 +72,9 @@ impl Record {
     /// # Errors
     /// A value that the format cannot hold: one that is not finite, or a size beyond its fields.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let finite = self.decoder.iter().all(|w| f16::from_f32(*w).is_finite());
         let small = self.structure.mlp_bits == 8;
+        // A small weight may be beyond half floats: its scale is not.
+        let finite = self.decoder.iter().all(|&w| if small { w.is_finite() } else { f16::from_f32(w).is_finite() });
         let ranges: Vec<_> = self.levels.iter().map(|level| level.ranges.clone()).collect();
         let sane = |&(low, range): &(f32, f32)| range > 0.0 && (low + range).is_finite();
         if !finite || !ranges.iter().flatten().flatten().all(sane) {

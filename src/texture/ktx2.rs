@@ -38,11 +38,11 @@ fn description(channels: usize, depth: u32) -> Vec<u8> {
     let block = 24 + 16 * channels as u32;
     let bytes_of_texel = channels as u32 * depth / 8;
     // Total; vendor and type 0; version 2 and size; colour model RGBSDA, BT.709, linear, straight alpha.
-    let mut words = vec![4 + block, 0, 2 | block << 16, 1 | 1 << 8 | 1 << 16, 0, bytes_of_texel, 0];
+    let mut words = vec![4 + block, 0, 2 | (block << 16), 0x0001_0101, 0, bytes_of_texel, 0];
     for channel in 0..channels as u32 {
         // Red, green, blue, and 15 for alpha.
         let kind = if channel == 3 { 15 } else { channel };
-        words.extend([channel * depth | (depth - 1) << 16 | kind << 24, 0, 0, (1 << depth) - 1]);
+        words.extend([(channel * depth) | ((depth - 1) << 16) | (kind << 24), 0, 0, (1 << depth) - 1]);
     }
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
