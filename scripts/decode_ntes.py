@@ -201,14 +201,12 @@ def read_weights(data, layers):
 
 
 def read_small_weights(data, layers):
-    parts, at = [], 0
+    c, values = Cursor(data), []
     for inputs, outputs in layers:
-        scale = np.frombuffer(data, "<f2", 1, at).astype(F)
-        parts.append(np.frombuffer(data, np.int8, inputs * outputs, at + 2).astype(F) * scale)
-        parts.append(np.frombuffer(data, "<f2", outputs, at + 2 + inputs * outputs).astype(F))
-        at += 2 + inputs * outputs + 2 * outputs
-    assert at == len(data), "weights of another number"
-    return np.concatenate(parts)
+        scale = c.read("e")
+        values += [scale * c.read("b") for _ in range(inputs * outputs)] + [c.read("e") for _ in range(outputs)]
+    assert c.at == len(data), "weights of another number"
+    return np.array(values)
 
 
 def size(m):
@@ -333,7 +331,7 @@ def values(level, k):
     out = np.empty(k.shape, F)
     for c, b in enumerate(level["bits"]):
         last = F((1 << b) - 1)
-        if level["kind"]:
+        if level["kind"] > 0:
             out[..., c] = F(-1) + (2 * k[..., c]).astype(F) / last
         else:
             low, scale = map(F, level["ranges"][c])

@@ -5,6 +5,8 @@ mod tests;
 
 use crate::config::{Config, MAX_TEXELS};
 use crate::error::{Error, Result};
+use crate::run::region::Region;
+use crate::texture::write::Format;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -99,9 +101,16 @@ pub enum Command {
         /// Run folder, model file or coded file
         #[arg(value_name = "RUN_OR_MODEL")]
         model: PathBuf,
-        /// Folder for the pictures, one PNG per texture
+        /// Folder for the pictures, one file per texture
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
+        /// Only this part of the picture, in texels; a file of --coding fixed is read no further than that takes
+        /// [default: all]
+        #[arg(long, value_name = "X,Y,W,H")]
+        region: Option<Region>,
+        /// png, raw (samples alone, low byte first) or ktx2 (uncompressed)
+        #[arg(long, value_name = "FORMAT", default_value = "png")]
+        format: Format,
         /// Keep float latents and weights in place of their quantized values [default: off]
         #[arg(long)]
         float: bool,

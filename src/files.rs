@@ -1,8 +1,10 @@
 //! Writing files so that a reader never meets half of one, and reading them without surprises.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::error::{Error, Result};
 
@@ -16,27 +18,67 @@ const MAX_NAME: usize = 200;
 /// The writer is buffered. A file already there stays untouched until the new one is complete; permissions are those of
 /// any new file (0666 less the umask).
 pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    if path.is_dir() {
-        return Err(Error::file(path, "is a folder; name a file to write"));
-    }
-    write_then_rename(path, write).map_err(Error::io(path))
+    let pending = Pending::create(path)?;
+    write(&mut pending.sink()).map_err(Error::io(path))?;
+    pending.finish()
 }
 
-fn write_then_rename(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".ntc-es-").suffix(".tmp");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666)); // open(2) takes the umask off
+/// A file on its way: what goes to its [`Sink`]s takes the name with [`Pending::finish`], and vanishes without.
+#[derive(Debug)]
+pub struct Pending {
+    sink: Sink,
+    temporary: tempfile::TempPath,
+    path: PathBuf,
+}
+
+/// The buffered writer of a [`Pending`] file; clones write to the same place.
+#[derive(Clone, Debug)]
+pub struct Sink(Rc<RefCell<BufWriter<File>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
     }
-    let temporary = builder.make_in(folder_of(path), |p| File::options().write(true).create_new(true).open(p))?;
-    let (file, temporary) = temporary.into_parts();
-    let mut writer = BufWriter::new(file);
-    write(&mut writer)?;
-    writer.flush()?;
-    drop(writer);
-    temporary.persist(path).map_err(|e| e.error)
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
+}
+
+impl Pending {
+    /// A temporary file in the folder of `path`.
+    ///
+    /// # Errors
+    /// A folder that cannot be written to; a `path` that is a folder.
+    pub fn create(path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            return Err(Error::file(path, "is a folder; name a file to write"));
+        }
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".ntc-es-").suffix(".tmp");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(std::fs::Permissions::from_mode(0o666)); // open(2) takes the umask off
+        }
+        let make = |p: &Path| File::options().write(true).create_new(true).open(p);
+        let (file, temporary) = builder.make_in(folder_of(path), make).map_err(Error::io(path))?.into_parts();
+        let sink = Sink(Rc::new(RefCell::new(BufWriter::new(file))));
+        Ok(Pending { sink, temporary, path: path.to_owned() })
+    }
+
+    /// Where to write.
+    pub fn sink(&self) -> Sink {
+        self.sink.clone()
+    }
+
+    /// Gives the file its name.
+    pub fn finish(self) -> Result<()> {
+        let Pending { mut sink, temporary, path } = self;
+        sink.flush().map_err(Error::io(&path))?;
+        drop(sink);
+        temporary.persist(&path).map_err(|e| Error::io(&path)(e.error))
+    }
 }
 
 /// The folder that `path` lies in; `.` for a bare name.

@@ -31,7 +31,9 @@ fn call(cli: Cli) -> Result<Outcome> {
         Some(Command::Eval { model, images, float, out, max_pixels }) => {
             tools::eval(&model, &images, float, out.as_deref(), max_pixels)
         }
-        Some(Command::Decode { model, out, float, max_pixels }) => tools::decode(&model, &out, float, max_pixels),
+        Some(Command::Decode { model, out, float, region, format, max_pixels }) => {
+            tools::decode(&model, &tools::Decode { out: &out, float, most: max_pixels, region, format })
+        }
         Some(Command::Info { model, json, max_pixels }) => info::info(&model, json, max_pixels),
         Some(Command::Synth { out, size, seed }) => synth::write_material(&out, size as usize, seed),
         Some(Command::Bench { list_simd: true, .. }) => bench::print_levels(),

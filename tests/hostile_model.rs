@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use ntc_es::run::{load_model, tools};
+use ntc_es::texture::write::Format;
 use serde_json::{Value, json};
 use std::fs;
 
@@ -13,7 +14,10 @@ fn try_model(place: &tempfile::TempDir, bytes: &[u8]) -> Option<String> {
     fs::write(&path, bytes).unwrap();
     match load_model(&path) {
         Ok(_) => {
-            tools::write_pictures(&path, &at(place, "decoded"), false, 1 << 26).unwrap();
+            let out = at(place, "decoded");
+            let what =
+                tools::Decode { out: &out, float: false, most: 1 << 26, region: None, format: Format::default() };
+            tools::write_pictures(&path, &what).unwrap();
             None
         }
         Err(e) => {

@@ -60,7 +60,8 @@ fn the_coded_file_is_what_the_run_reports() {
             for (k, line) in written.lines().enumerate() {
                 let suffix = if count > 1 { format!("_t{k}") } else { String::new() };
                 let own = at(&place, &format!("{out}/recon_q_final{suffix}.png"));
-                assert!(bytes(&place.path().join(line)) == bytes(&own), "{out} {line}");
+                let [a, b] = [&place.path().join(line), &own].map(|path| load(path, Channels::Alpha).unwrap());
+                assert!(a.planes == b.planes && a.info.depth == b.info.depth, "{out} {line}");
             }
             let images = flags.split(" --").next().unwrap();
             ntc(place.path(), &format!("eval r.ntes {images} --out e.json")).works();
@@ -101,6 +102,45 @@ fn a_coded_file_can_be_started_from_and_limits_hold() {
     fs::create_dir(at(&place, "only")).unwrap();
     fs::copy(at(&place, "r"), at(&place, "only/record.ntes")).unwrap();
     ntc(place.path(), "decode only --out d").works();
+}
+
+/// Decodes a region of `file` to raw samples.
+fn region(place: &tempfile::TempDir, file: &str, region: &str) -> Vec<u8> {
+    let written = ntc(place.path(), &format!("decode {file} --out d --format raw {region}")).works().out;
+    bytes(&place.path().join(written.lines().next().unwrap()))
+}
+
+#[test]
+fn a_region_is_a_crop_and_needs_no_other_bytes() {
+    let place = images();
+    for (name, flags) in LAYOUTS {
+        for coding in ["fixed", "range"] {
+            run(place.path(), flags, coding, name);
+            let file = format!("{name}/record.ntes");
+            let model = load_model(&at(&place, &file)).unwrap();
+            let (width, texture) = (model.structure.source_width, &model.structure.textures[0]);
+            let texel = texture.channels * texture.depth as usize / 8;
+            let all = region(&place, &file, "");
+            for (x, y, w, h) in [(0, 0, 3, 2), (5, 3, 4, 6), (10, 8, 1, 1)] {
+                let row = |y: usize| &all[(y * width + x) * texel..][..w * texel];
+                let crop: Vec<u8> = (y..y + h).flat_map(row).copied().collect();
+                assert!(region(&place, &file, &format!("--region {x},{y},{w},{h}")) == crop, "{name} {coding} {x}");
+            }
+        }
+    }
+    // The last packets may be anything where they are not asked for.
+    run(place.path(), "a.png --qat 2", "fixed", "x");
+    let mut record = bytes(&at(&place, "x/record.ntes"));
+    let crop = region(&place, "x/record.ntes", "--region 1,2,20,9");
+    let end = record.len();
+    record[end - 8 - 24..end].fill(0xff);
+    fs::write(at(&place, "p.ntes"), &record).unwrap();
+    ntc(place.path(), "decode p.ntes --out d").fails(1, "p.ntes: ");
+    assert!(region(&place, "p.ntes", "--region 1,2,20,9") == crop);
+    ntc(place.path(), "decode p.ntes --out d --region 1,2,24,9").fails(1, "24x16 texels; --region 1,2,24,9 leaves");
+    for (bad, why) in [("--region 1,2,0,9", "--region 1,2,0,9: give"), ("--format tga", "--format tga: give png")] {
+        ntc(place.path(), &format!("decode p.ntes --out d {bad}")).fails(2, why);
+    }
 }
 
 #[test]

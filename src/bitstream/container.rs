@@ -115,9 +115,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The sections of a file, in order, once magic, version, lengths and checksums are right.
-pub fn read(bytes: &[u8]) -> Result<Vec<Section<'_>>> {
-    let mut cursor = Cursor::new(bytes);
+/// Reads what stands before the sections; their number.
+pub fn read_start(cursor: &mut Cursor) -> Result<u8> {
     if cursor.array()? != MAGIC {
         return refuse("does not begin with NTES".into());
     }
@@ -125,7 +124,13 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Section<'_>>> {
     if version != VERSION {
         return refuse(format!("has format {version}; this program reads format {VERSION}"));
     }
-    let count = cursor.u8()?;
+    cursor.u8()
+}
+
+/// The sections of a file, in order, once magic, version, lengths and checksums are right.
+pub fn read(bytes: &[u8]) -> Result<Vec<Section<'_>>> {
+    let mut cursor = Cursor::new(bytes);
+    let count = read_start(&mut cursor)?;
     let mut sections = vec![];
     for _ in 0..count {
         let from = cursor.at();

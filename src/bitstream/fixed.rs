@@ -84,6 +84,13 @@ impl Layout {
         packet + self.texel_bits(1) + raster(x % cw, y % ch, cw) * self.texel_bits(0)
     }
 
+    /// Bytes of its section that hold the latent texels of `level` in row `y` and `columns`.
+    pub fn bytes_of_row(&self, level: usize, columns: std::ops::Range<usize>, y: usize) -> std::ops::Range<usize> {
+        let Some(last) = columns.clone().next_back() else { return 0..0 };
+        let end = (self.offset(level, last, y) + self.texel_bits(level)).div_ceil(8);
+        (self.offset(level, columns.start, y) / 8) as usize..end as usize
+    }
+
     /// Appends the values of latent texel (x, y) of `level` from its section.
     pub fn texel(&self, level: usize, (x, y): (usize, usize), section: &[u8], into: &mut Vec<u16>) {
         let mut at = self.offset(level, x, y);

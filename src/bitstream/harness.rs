@@ -1,7 +1,8 @@
 //! What fuzz targets and the replay of their findings call: one function that takes any bytes.
 
 use super::container::repair;
-use super::{Record, container};
+use super::{Record, container, part};
+use crate::model::structure::Structure;
 
 /// Texels of a file that the harness goes on with.
 const TEXELS: usize = 1 << 12;
@@ -21,6 +22,21 @@ pub fn probe(bytes: &[u8]) -> bool {
     assert!(matches!(again, Ok(Ok(read)) if read == record), "a file that was read does not come back");
     assert!(record.cost(bytes.len()).is_ok(), "a file that was read has no cost");
     true
+}
+
+/// Reads any bytes as a file of which all values are asked for, with its checksums made right. What can be read so is
+/// what [`probe`]'s way reads.
+///
+/// # Panics
+/// As [`probe`].
+pub fn probe_part(bytes: &[u8]) {
+    let mut repaired = bytes.to_vec();
+    repair(&mut repaired);
+    let all = |s: &Structure| Ok(s.levels.iter().map(|l| (0..l.width, 0..l.height)).collect());
+    let part = part::decode(&mut std::io::Cursor::new(&repaired), TEXELS, all);
+    if let Ok(record) = Record::decode(&repaired, TEXELS) {
+        assert!(part.is_ok_and(|part| part == record), "a part that is the whole differs");
+    }
 }
 
 /// As [`probe`], for `file` with the payload of its section number `k` replaced by `payload`.

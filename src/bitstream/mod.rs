@@ -11,6 +11,7 @@ pub mod harness;
 mod header;
 mod mixing;
 mod pack;
+pub mod part;
 pub mod range_coder;
 pub mod record;
 

@@ -13,9 +13,9 @@ use crate::model::structure::{Coding, Parameters, Structure};
 use half::f16;
 
 /// Decoder weights as plain half floats.
-const WEIGHTS: [u8; 4] = *b"WRAW";
+pub(super) const WEIGHTS: [u8; 4] = *b"WRAW";
 /// Decoder weights of 8 bits: each layer's scale as a half float, its weights, its biases as half floats.
-const SMALL_WEIGHTS: [u8; 4] = *b"WGT8";
+pub(super) const SMALL_WEIGHTS: [u8; 4] = *b"WGT8";
 /// Decoder weights behind the range coder.
 const CODED_WEIGHTS: [u8; 4] = *b"WRNG";
 /// Levels behind the range coder.
@@ -76,8 +76,9 @@ impl Record {
     /// # Errors
     /// A value that the format cannot hold: one that is not finite, or a size beyond its fields.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let finite = self.decoder.iter().all(|w| f16::from_f32(*w).is_finite());
         let small = self.structure.mlp_bits == 8;
+        // A small weight may be beyond half floats: its scale is not.
+        let finite = self.decoder.iter().all(|&w| if small { w.is_finite() } else { f16::from_f32(w).is_finite() });
         let ranges: Vec<_> = self.levels.iter().map(|level| level.ranges.clone()).collect();
         let sane = |&(low, range): &(f32, f32)| range > 0.0 && (low + range).is_finite();
         if !finite || !ranges.iter().flatten().flatten().all(sane) {
@@ -117,22 +118,23 @@ impl Record {
     /// # Errors
     /// Bytes that are no file of this format, whatever they are, in words that follow the file's name.
     pub fn decode(bytes: &[u8], max_texels: usize) -> Result<Record> {
-        let sections = container::read(bytes)?;
-        let Header { coding, structure, ranges } = header::read(container::find(&sections, header::KIND)?)?;
-        if structure.texels() > max_texels {
-            let (width, height) = (structure.width, structure.height);
-            return refuse(format!("has {width}x{height} texels; --max-pixels is {max_texels}"));
-        }
+        Record::of_sections(&container::read(bytes)?, max_texels)
+    }
+
+    /// As [`Record::decode`], from the sections of a file.
+    pub(super) fn of_sections(sections: &[Section], max_texels: usize) -> Result<Record> {
+        let Header { coding, structure, ranges } = header::read(container::find(sections, header::KIND)?)?;
+        check_texels(&structure, max_texels)?;
         let layers = layers(&structure)?;
         let indices = match coding {
-            Coding::Fixed => fixed_levels(&sections, &structure)?,
-            Coding::Range => coded_levels(&sections, &structure)?,
+            Coding::Fixed => fixed_levels(sections, &structure)?,
+            Coding::Range => coded_levels(sections, &structure)?,
         };
         let floats = |halves: Vec<u16>| halves.into_iter().map(|w| f16::from_bits(w).to_f32()).collect::<Vec<_>>();
         let decoder = match coding {
-            _ if structure.mlp_bits == 8 => read_small_weights(container::find(&sections, SMALL_WEIGHTS)?, &layers)?,
-            Coding::Fixed => floats(plain_weights(&sections, &layers)?),
-            Coding::Range => floats(coded_weights(&sections, &layers)?),
+            _ if structure.mlp_bits == 8 => read_small_weights(container::find(sections, SMALL_WEIGHTS)?, &layers)?,
+            Coding::Fixed => floats(plain_weights(sections, &layers)?),
+            Coding::Range => floats(coded_weights(sections, &layers)?),
         };
         if decoder.iter().any(|w| !w.is_finite()) {
             return refuse("has a decoder weight that is no number".into());
@@ -193,6 +195,15 @@ impl Record {
         let (mut indices, below) = (q.indices.clone(), self.levels.get(1).map(|q| q.indices.as_slice()));
         code_level(coder, &self.structure, level, &mut indices, below, account);
     }
+}
+
+/// Refuses more texels than `--max-pixels`.
+pub(super) fn check_texels(structure: &Structure, most: usize) -> Result<()> {
+    let (width, height) = (structure.width, structure.height);
+    if structure.texels() <= most {
+        return Ok(());
+    }
+    refuse(format!("has {width}x{height} texels; --max-pixels is {most}"))
 }
 
 /// Codes the indices of `level` in place; `below` are those of level 1. Returns false where bytes were missing.
@@ -262,14 +273,20 @@ fn small_weights(layers: &[Layer], decoder: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// The reverse of [`small_weights`].
+/// The reverse of [`small_weights`]. Only what that writes is taken, so that what was read comes back as it was.
 fn read_small_weights(bytes: &[u8], layers: &[Layer]) -> Result<Vec<f32>> {
     let mut cursor = container::Cursor::new(bytes);
     let mut decoder = vec![];
     for layer in layers {
+        let at = cursor.at();
         let scale = f16::from_bits(cursor.u16()?).to_f32();
-        let weights = cursor.take(layer.inputs * layer.outputs)?;
-        decoder.extend(weights.iter().map(|&w| f32::from(i8::from_le_bytes([w])) * scale));
+        let indices = cursor.take(layer.inputs * layer.outputs)?.iter().map(|&w| i8::from_le_bytes([w]));
+        let weights: Vec<_> = indices.clone().map(|k| f32::from(k) * scale).collect();
+        let (own, kept) = layer_indices(&weights);
+        if own.to_bits() != scale.to_bits() || !indices.eq(kept) {
+            return refuse(format!("section WGT8, byte {at}: {scale} is not the scale of its layer's weights"));
+        }
+        decoder.extend(weights);
         for _ in 0..layer.outputs {
             decoder.push(f16::from_bits(cursor.u16()?).to_f32());
         }

@@ -27,6 +27,7 @@ fn layouts() -> Vec<(Config, (usize, usize))> {
         (Config { filter: split(near, linear), latent2: Some(vec![3, 2, 3]), ..selectors(vec![2]) }, (9, 6)),
         (Config { block: 5, latent2: Some(vec![0, 0, 1]), ..selectors(vec![1; 10]) }, (7, 11)),
         (Config { latent: Some(vec![4, 2, 1]), filter: split(near, near), ..selectors(vec![4]) }, (8, 8)),
+        (Config { latent: Some(vec![3, 3, 2]), lat_bits: vec![5], mlp_bits: 8, ..base() }, (7, 6)),
     ]
 }
 
@@ -165,4 +166,83 @@ fn what_is_no_number_is_not_written() {
     let mut record = records().remove(0);
     record.decoder[0] = f32::NAN;
     assert!(record.encode().is_err());
+}
+
+#[test]
+fn small_weights_of_another_scale_are_refused() {
+    let config = Config { latent: Some(vec![2, 2, 1]), mlp: vec![2], mlp_bits: 8, ..Config::default() };
+    let structure = structure(&config, (4, 4));
+    let bytes = Record::new(&structure, &parameters(&structure), Coding::Range).encode().unwrap();
+    let at = container::read(&bytes).unwrap().iter().find(|s| s.kind == *b"WGT8").unwrap().at;
+    assert!(bytes[at + 2..].iter().take(4).any(|&w| w != 0), "weights to speak of");
+    // A sign, infinity, a weight of -128, and a scale of nothing: no writer makes them.
+    let changes: [fn(&mut [u8]); 4] =
+        [|b| b[1] ^= 0x80, |b| b[1] |= 0x7c, |b| b[2] = 0x80, |b| b[2..8].iter_mut().for_each(|w| *w = 0)];
+    for change in changes {
+        let mut bad = bytes.clone();
+        change(&mut bad[at..]);
+        repair(&mut bad);
+        assert!(Record::decode(&bad, MAX_TEXELS).unwrap_err().contains("WGT8, byte 0"));
+    }
+}
+
+/// A file that knows how much of it was read.
+struct Counted<'a>(std::io::Cursor<&'a [u8]>, usize);
+
+impl std::io::Read for Counted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.read(into)?;
+        self.1 += count;
+        Ok(count)
+    }
+}
+
+impl std::io::Seek for Counted<'_> {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[test]
+fn a_part_has_its_values_and_reads_little_else() {
+    for (config, _) in layouts() {
+        let structure = structure(&config, (160, 160));
+        let record = Record::new(&structure, &parameters(&structure), Coding::Fixed);
+        let bytes = record.encode().unwrap();
+        let rect = |l: &crate::model::structure::Level| (l.width / 3..l.width / 3 + 1, l.height / 2..l.height / 2 + 1);
+        let needed: Vec<_> = record.structure.levels.iter().map(rect).collect();
+        let mut file = Counted(std::io::Cursor::new(&bytes), 0);
+        let part = part::decode(&mut file, MAX_TEXELS, |_| Ok(needed.clone())).unwrap();
+        for ((level, (xs, ys)), (own, all)) in
+            structure.levels.iter().zip(&needed).zip(part.levels.iter().zip(&record.levels))
+        {
+            let at = (ys.start * level.width + xs.start) * level.channels;
+            assert_eq!(own.indices[at..at + level.channels], all.indices[at..at + level.channels]);
+        }
+        assert!(part.decoder == record.decoder);
+        let values: u64 = fixed::Layout::new(&structure).sections().iter().map(|(_, length)| length).sum();
+        // Everything but the values, and the whole bytes of two latent texels at most.
+        let most = bytes.len() as u64 - values + 40;
+        assert!(file.1 as u64 <= most, "{} of {} bytes read, {most} expected", file.1, bytes.len());
+    }
+}
+
+#[test]
+fn parts_of_cut_and_flipped_files_do_no_harm() {
+    for record in records().into_iter().take(8) {
+        let bytes = record.encode().unwrap();
+        let all = |s: &Structure| Ok(s.levels.iter().map(|l| (0..l.width, 0..l.height)).collect());
+        let read = |bytes: &[u8]| part::decode(&mut std::io::Cursor::new(bytes), 1 << 16, all);
+        assert!(read(&bytes).unwrap() == record);
+        for at in 0..bytes.len() {
+            if at + 4 < bytes.len() {
+                assert!(read(&bytes[..at]).is_err(), "cut to {at} of {}", bytes.len());
+            }
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            let _ = read(&flipped);
+            repair(&mut flipped);
+            let _ = read(&flipped);
+        }
+    }
 }

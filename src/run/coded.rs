@@ -2,12 +2,14 @@
 //!
 //! Everything that is reported about a coded model comes from [`Coded`], which knows the bytes and nothing else.
 
+use super::region::Region;
 use crate::backend::Backend;
-use crate::bitstream::{Cost, Record, container};
+use crate::bitstream::{Cost, Record, container, part};
 use crate::config::MAX_TEXELS;
 use crate::error::{Error, Result};
 use crate::eval::{self, Quality};
 use crate::files::{read_up_to, write_atomic};
+use crate::model::decode::Geometry;
 use crate::model::quant::Rates;
 use crate::model::structure::{Coding, Parameters, Structure};
 use std::path::Path;
@@ -72,6 +74,16 @@ impl Coded {
         Coded::of_bytes(&encode(path, structure, parameters, coding)?, path, MAX_TEXELS)
     }
 
+    /// Reads as much of a file as decoding `region` takes.
+    pub fn read_region(path: &Path, most: usize, region: Region) -> Result<Record> {
+        let mut file = std::fs::File::open(path).map_err(Error::io(path))?;
+        let needed = |structure: &Structure| {
+            region.check(structure)?;
+            Ok(region.latents(&Geometry::new(structure.clone()).map_err(|e| e.to_string())?))
+        };
+        part::decode(&mut file, most, needed).map_err(|message| Error::file(path, message))
+    }
+
     fn of_bytes(bytes: &[u8], path: &Path, most: usize) -> Result<Self> {
         let record = Record::decode(bytes, most).map_err(|message| Error::file(path, message))?;
         Ok(Coded { record, bytes: bytes.len() })
@@ -116,7 +128,6 @@ mod tests {
     use crate::backend::simd::SimdLevel;
     use crate::backend::{Backend, State};
     use crate::config::{Config, Simd};
-    use crate::model::decode::Geometry;
     use crate::model::structure::{Rng, TextureInfo};
     use crate::noise::Noise;
     use crate::train::init;

@@ -13,6 +13,7 @@ pub mod model_file;
 pub mod pictures;
 mod progress;
 mod recorder;
+pub mod region;
 pub mod summary;
 mod tensors;
 pub mod tools;

@@ -1,10 +1,11 @@
 //! What can be done with a fitted model: measure it, write its pictures.
 
-use super::folder::{CONFIG, Folder, distinct_names};
+use super::coded::{Coded, is_coded};
+use super::folder::{CONFIG, Folder, RECORD, distinct_names};
 use super::inputs::Material;
 use super::model_file::{Model, load_model_up_to};
-use super::pictures::Views;
 use super::print;
+use super::region::Region;
 use super::summary::{Facts, Summary};
 use crate::backend::cpu::{Cpu, CpuOptions};
 use crate::backend::simd::SimdLevel;
@@ -15,6 +16,7 @@ use crate::eval;
 use crate::model::decode::Geometry;
 use crate::model::structure::{Channels, Coding, Parameters, Rng, Structure, TextureInfo};
 use crate::noise::Noise;
+use crate::texture::write::{Format, Picture, Rows};
 use crate::texture::{Target, Texture, load};
 use crate::train::{Progress, measure};
 use std::path::{Path, PathBuf};
@@ -97,29 +99,79 @@ fn backend(structure: &Structure, target: &[Vec<f32>], parameters: Parameters, c
     Cpu::new(options, geometry, target.to_vec(), &config.weights, noise, State::new(parameters))
 }
 
-/// Writes the pictures that the model in `path` stands for into folder `out`, and prints their paths.
+/// What a decode is to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Decode<'a> {
+    /// Folder for the files, one a texture.
+    pub out: &'a Path,
+    /// Float latents and weights in place of the stored ones.
+    pub float: bool,
+    /// Texels, padding included, that a model may have.
+    pub most: usize,
+    /// The part of the picture; `None` = all of it.
+    pub region: Option<Region>,
+    /// What is written.
+    pub format: Format,
+}
+
+/// Writes the pictures that the model in `path` stands for, and prints their paths.
 ///
 /// # Errors
 /// As [`write_pictures`].
-pub fn decode(path: &Path, out: &Path, float: bool, most: usize) -> Result<()> {
-    let files = write_pictures(path, out, float, most)?;
+pub fn decode(path: &Path, what: &Decode) -> Result<()> {
+    let files = write_pictures(path, what)?;
     print(&files.iter().map(|file| format!("{}\n", file.display())).collect::<String>())
 }
 
-/// Writes the pictures that the model in `path` stands for into folder `out`, one PNG a texture; returns their paths.
+/// Rows that are decoded before they are written: a few bands of each thread.
+const ROWS_AT_ONCE: usize = 256;
+
+/// Writes the pictures that the model in `path` stands for, some rows at a time; returns the files' paths.
 ///
 /// # Errors
-/// A model that cannot be read, a folder that cannot be written.
-pub fn write_pictures(path: &Path, out: &Path, float: bool, most: usize) -> Result<Vec<PathBuf>> {
-    let model = load_model_up_to(path, most)?;
-    let stored = if float { None } else { Some(model.coded(path, Coding::Fixed)?.record.parameters()) };
-    let Model { structure, parameters, .. } = model;
-    let parameters = stored.unwrap_or(parameters);
-    let folder = Folder::create(out, 1)?;
-    let decoded = backend(&structure, &[], parameters, &Config::default())?.decode(None)?;
-    let views = Views::new(&structure, &decoded);
+/// A model that cannot be read or is smaller than the region, a folder that cannot be written.
+pub fn write_pictures(path: &Path, what: &Decode) -> Result<Vec<PathBuf>> {
+    let (structure, parameters) = to_decode(path, what)?;
+    let region = what.region.unwrap_or(Region::all(&structure));
+    region.check(&structure).map_err(|message| Error::file(path, message))?;
+    let folder = Folder::create(what.out, 1)?;
+    let cpu = backend(&structure, &[], parameters, &Config::default())?;
     let names: Vec<_> = structure.textures.iter().map(|t| t.name.as_str()).collect();
-    let files: Vec<_> = distinct_names(&names).iter().map(|name| folder.file(name)).collect();
-    files.iter().enumerate().try_for_each(|(k, file)| views.write_texture(file, k))?;
+    let extension = what.format.extension();
+    let files = distinct_names(&names).into_iter().map(|name| folder.file(&name).with_extension(extension));
+    let files: Vec<PathBuf> = files.collect();
+    let begin = |(file, t): (&PathBuf, &TextureInfo)| {
+        let Region { width, height, .. } = region;
+        Rows::create(file, what.format, Picture { width, height, channels: t.channels, depth: t.depth })
+    };
+    let mut writers = files.iter().zip(&structure.textures).map(begin).collect::<Result<Vec<_>>>()?;
+    let columns = (region.x, region.x + region.width);
+    let end = region.y + region.height;
+    for y in (region.y..end).step_by(ROWS_AT_ONCE) {
+        let planes = cpu.decode_part(None, columns, (y, end.min(y + ROWS_AT_ONCE)));
+        let cut = |plane: Vec<f32>| -> Vec<f32> {
+            plane.chunks_exact(structure.width).flat_map(|row| &row[columns.0..columns.1]).copied().collect()
+        };
+        let planes: Vec<Vec<f32>> = planes.into_iter().map(cut).collect();
+        let mut rest = planes.as_slice();
+        for (writer, texture) in writers.iter_mut().zip(&structure.textures) {
+            let (own, others) = rest.split_at(texture.channels);
+            writer.put(&own.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+            rest = others;
+        }
+    }
+    writers.into_iter().try_for_each(Rows::finish)?;
     Ok(files)
+}
+
+/// The model that a decode is of; only what the region needs of a coded file that allows it.
+fn to_decode(path: &Path, what: &Decode) -> Result<(Structure, Parameters)> {
+    let record = if path.is_dir() { path.join(RECORD) } else { path.to_owned() };
+    if let Some(region) = what.region.filter(|_| !what.float && is_coded(&record)) {
+        let part = Coded::read_region(&record, what.most, region)?;
+        return Ok((part.structure.clone(), part.parameters()));
+    }
+    let model = load_model_up_to(path, what.most)?;
+    let stored = if what.float { None } else { Some(model.coded(path, Coding::Fixed)?.record.parameters()) };
+    Ok((model.structure, stored.unwrap_or(model.parameters)))
 }

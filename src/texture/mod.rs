@@ -1,6 +1,7 @@
 //! Image files to planes of f32 in 0..1 and back: reading, cropping, padding, writing, and the bundled material.
 
 pub mod jpeg;
+mod ktx2;
 pub mod load;
 pub mod synth;
 pub mod target;

@@ -13,6 +13,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) packed: &'a [f32],
     pub(super) levels: &'a [Vec<f32>],
     pub(super) round: bool,
+    /// Columns that are asked for; strips beside them are left out.
+    pub(super) columns: (usize, usize),
 }
 
 impl Evaluation<'_> {
@@ -25,7 +27,8 @@ impl Evaluation<'_> {
         let mut reader = InputReader::new(geometry);
         let rows = |n: usize| vec![Row::ZERO; n];
         let (mut inputs, mut a, mut b) = (rows(network.inputs()), rows(network.widest()), rows(network.widest()));
-        for strip in geometry.strips() {
+        let asked = |strip: &Strip| strip.first < self.columns.1 && strip.first + strip.count > self.columns.0;
+        for strip in geometry.strips().filter(asked) {
             reader.reset();
             sweep_strip(
                 l,

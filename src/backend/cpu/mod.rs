@@ -24,7 +24,7 @@ use crate::model::lanes::Scalar;
 use crate::model::loss::{UNIT, channel_weights};
 use crate::model::mlp::{Row, STRIP};
 use crate::model::quant::round_decoder;
-use crate::model::structure::Parameters;
+use crate::model::structure::{Parameters, Structure};
 use crate::noise::Noise;
 use crate::noise::mersenne::Mersenne;
 use crate::with_level;
@@ -119,6 +119,36 @@ impl Cpu {
         let mut packed = vec![0.0; decoder.len()];
         self.geometry.network.pack(decoder, &mut packed);
         packed
+    }
+
+    /// Rows `y0..y1` of the decode, one plane an output, as wide as the padded extent; only what lies in the columns
+    /// `x0..x1` is sure to be filled. `parameters` takes the place of the state.
+    pub fn decode_part(
+        &self,
+        parameters: Option<&Parameters>,
+        columns: (usize, usize),
+        (y0, y1): (usize, usize),
+    ) -> Vec<Vec<f32>> {
+        let parameters = parameters.unwrap_or(&self.state.parameters);
+        let packed = self.packed(&parameters.decoder);
+        let structure = &self.geometry.structure;
+        let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round: false, columns };
+        let mut planes = vec![vec![0.0f32; structure.width * (y1 - y0)]; structure.outputs()];
+        let bands = bands(y1 - y0, self.options.band_rows);
+        let mut parts: Vec<Vec<&mut [f32]>> = bands.iter().map(|_| vec![]).collect();
+        let rows = self.options.band_rows.max(1) * structure.width;
+        for plane in &mut planes {
+            for (part, into) in plane.chunks_mut(rows).zip(&mut parts) {
+                into.push(part);
+            }
+        }
+        self.pool.install(|| {
+            bands.par_iter().zip(parts).for_each(|(&(from, to), mut parts)| {
+                let band = (y0 + from, y0 + to);
+                with_level!(self.options.level, l => task.planes(l, band, &mut parts));
+            });
+        });
+        planes
     }
 
     /// A decoder step's draws: `pairs` rows of normals, and the raster indices of its texels.
@@ -376,7 +406,8 @@ impl Backend for Cpu {
         let packed = self.packed(&parameters.decoder);
         let structure = &self.geometry.structure;
         let bands = bands(structure.source_height, self.options.band_rows);
-        let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round };
+        let task =
+            Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round, columns: (0, structure.width) };
         let none = || vec![0i64; structure.textures.len()];
         let sums = self.pool.install(|| {
             let each = bands.par_iter().map(|&band| {
@@ -391,25 +422,8 @@ impl Backend for Cpu {
     }
 
     fn decode(&mut self, parameters: Option<&Parameters>) -> Result<Vec<Vec<f32>>> {
-        let parameters = parameters.unwrap_or(&self.state.parameters);
-        let packed = self.packed(&parameters.decoder);
-        let structure = &self.geometry.structure;
-        let task = Evaluation { cpu: self, packed: &packed, levels: &parameters.levels, round: false };
-        let mut planes = vec![vec![0.0f32; structure.texels()]; structure.outputs()];
-        let bands = bands(structure.height, self.options.band_rows);
-        let mut parts: Vec<Vec<&mut [f32]>> = bands.iter().map(|_| vec![]).collect();
-        let rows = self.options.band_rows.max(1) * structure.width;
-        for plane in &mut planes {
-            for (part, into) in plane.chunks_mut(rows).zip(&mut parts) {
-                into.push(part);
-            }
-        }
-        self.pool.install(|| {
-            bands.par_iter().zip(parts).for_each(|(&band, mut parts)| {
-                with_level!(self.options.level, l => task.planes(l, band, &mut parts));
-            });
-        });
-        Ok(planes)
+        let Structure { width, height, .. } = self.geometry.structure;
+        Ok(self.decode_part(parameters, (0, width), (0, height)))
     }
 
     fn state(&self) -> Result<State> {
