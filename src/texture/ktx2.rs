@@ -16,7 +16,7 @@ pub(super) fn header(picture: &Picture) -> Vec<u8> {
     let description = description(channels, depth);
     // Texels begin at a multiple of 4 and of the size of a texel.
     let texel = channels * sample;
-    let align = if texel.is_multiple_of(3) { texel * 4 } else { 4 * texel.div_ceil(4) };
+    let align = (1..=4).map(|k| k * texel).find(|n| n.is_multiple_of(4)).unwrap_or(4);
     let at = (START + description.len()).next_multiple_of(align);
     let length = (width * height * texel) as u64;
     let mut bytes = IDENTIFIER.to_vec();
