@@ -19,8 +19,8 @@ use std::fmt;
 /// Units in the last place that results may differ by. Zero: the numerics promise equal bits.
 pub const TOLERANCE: u64 = 0;
 
-/// The same for the loss after a decoder step by Gauss-Newton: sums of products of floats have no fixed order there
-/// (kernels/README.md). About one in a thousand.
+/// The same for a decoder step by Gauss-Newton, where sums of products of floats have no fixed order (kernels/README.md): of
+/// the loss after it, and of the difference of both steps relative to a step's length. About one in a thousand.
 pub const GAUSS_NEWTON_TOLERANCE: u64 = 1 << 13;
 
 /// Parameters of a decoder whose Gauss-Newton step is compared at most: it solves a dense system of that many unknowns.
@@ -125,6 +125,16 @@ impl Difference {
         self.tolerance = GAUSS_NEWTON_TOLERANCE;
         self.values(&[a.loss as f32], &[b.loss as f32]);
         self.numbers(&[a.statistic], &[b.statistic]);
+    }
+
+    /// How far the points that two steps from `start` lead to lie apart, relative to the first step's length.
+    fn distance(&mut self, start: &[f32], a: &[f32], b: &[f32]) {
+        let length = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+        let apart = length(a, b);
+        if apart > 0.0 {
+            let units = apart / length(a, start) / f64::from(f32::EPSILON);
+            self.ulp = self.ulp.max(units.ceil() as u64);
+        }
     }
 
     fn states(&mut self, a: &State, b: &State) {
@@ -236,11 +246,18 @@ fn compare_gauss_newton(both: &mut Both, steps: Steps) -> Result<()> {
     let parameters = case.geometry.network.parameters();
     if parameters <= MOST_PARAMETERS {
         for bits in [None, Some(8)] {
-            let (batch, right) = (steps.batch, 2 * steps.batch);
+            // More than one chunk, where `full` is asked for.
+            let (batch, right) = (4 * steps.batch, 5 * steps.batch);
+            let damping = Damping { start: 0.01, ..damping };
             let step = DecoderGn { step: steps.step, h: 0.01, batch, right, damping, tries: 4, bits };
             both.restart()?;
             let mut difference = Difference::default();
             difference.gauss_newton(both.one.decoder_gn(&step)?, both.other.decoder_gn(&step)?);
+            // Rounding would take neighbours apart.
+            if bits.is_none() {
+                let [a, b] = [both.one.state()?, both.other.state()?].map(|state| state.parameters.decoder);
+                difference.distance(&case.state.parameters.decoder, &a, &b);
+            }
             both.push(if bits.is_some() { "decoder_gn 8 bits" } else { "decoder_gn" }, difference);
         }
     }
