@@ -9,7 +9,9 @@ import time
 
 KERNELS = os.path.join(os.path.dirname(__file__), "..", "kernels")
 GENERAL = ["noise.cu", "adam.cu"]
-SPECIALISED = ["evaluate.cu", "decoder_es.cu", "decoder_fd.cu", "latent_es.cu", "selector_search.cu"]
+SPECIALISED = [
+    "evaluate.cu", "decoder_es.cu", "decoder_fd.cu", "latent_es.cu", "selector_search.cu", "gauss_newton.cu",
+]
 # Widths, position features, channels of levels 0 and 1. The first is the common shape; the others are those of
 # src/backend/check/cases.rs.
 SHAPES = [

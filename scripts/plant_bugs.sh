@@ -34,6 +34,12 @@ tie rule of the search|ties|kernels/selector_search.cu|error < least|error <= le
 order of trial in the search|ties|kernels/selector_search.cu|k == 0 ? now : k <= now ? k - 1 : k|k
 multiply-add that rounds twice|bilinear|kernels/mlp.cuh|sum[t] = fmaf(w[j], x[t][i], sum[t]);|sum[t] = w[j] * x[t][i] + sum[t];
 noise of the wrong pair|bilinear|kernels/noise.cu|first_pair + blockIdx.y, step|blockIdx.y, step
+tap weight of Gauss-Newton's rows|bilinear|kernels/gauss_newton.cu|gy * gy, gy * fy, fy * fy|gy * gy, gy * fy, fy * gy
+chunk that forgets the ones before|bilinear|kernels/gauss_newton.cu|column + x] += (double)sum[k]|column + x] = (double)sum[k]
+error of another element|bilinear|kernels/gauss_newton.cu|columns + element_x[px]|columns + element_x[0]
+unit of another layer bumped|bilinear|kernels/gauss_newton.cu|y, unit - OUT, h, out|y, unit % shape::WIDTH[LAYER + 2], h, out
+missing barrier in the product of columns|bilinear|kernels/gauss_newton.cu|        }\n        __syncthreads();\n        for (u32 n = 0|        }\n        for (u32 n = 0
+grid never rounded up|bilinear|kernels/gauss_newton.cu|x - whole >= 0.5f|x - whole >= 1.5f
 rounding of losses to the even|ties|kernels/scene.cuh|(v + whole) - whole|truncf(v)
 FAULTS
 }

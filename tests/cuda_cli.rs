@@ -77,6 +77,51 @@ fn a_run_on_the_emulation_writes_the_same_model() {
 
 #[cfg(feature = "emu")]
 #[test]
+fn a_run_on_a_grid_writes_the_same_model() {
+    let place = tempfile::tempdir().unwrap();
+    picture(place.path());
+    let line = "m1.png --qat 1 --latent 8 8 1 --latent2 5 5 2 --filter nearest,bilinear --lat-bits 5 --lat-bits-start 0.3 \
+                --mlp 8 --mlp-bits 8 --iters 6 --mlp-fd 0.5 --mlp-batch 200 --quiet --out";
+    for (out, more) in [("cpu", ""), ("cuda", "--cuda-device emu")] {
+        let (code, _, said) = end(ntc(place.path(), &format!("{line} {out} {more}")));
+        assert_eq!(code, Some(0), "{out}: {said}");
+    }
+    let model = |out: &str| std::fs::read(place.path().join(out).join("model.safetensors")).unwrap();
+    assert!(model("cpu") == model("cuda"), "the model files differ");
+}
+
+/// The decoder's matrix has no fixed order of sums, so runs end near each other and not at the same bits.
+#[cfg(feature = "emu")]
+#[test]
+fn gauss_newton_on_the_emulation_fits_as_well_as_on_the_cpu() {
+    let place = tempfile::tempdir().unwrap();
+    picture(place.path());
+    let layouts = [
+        "--qat 1 --latent 8 8 1 --latent2 5 5 2 --filter nearest,bilinear",
+        "--latent 6 6 3 --filter bilinear --lat-bits 5 --mlp-bits 8",
+        "--latent 8 8 2 --filter nearest",
+    ];
+    for layout in layouts {
+        let psnr = |more: &str| {
+            let line =
+                format!("m1.png --optimizer gn {layout} --mlp 8 --gn-texels 200 --iters 8 --quiet --out run {more}");
+            let (code, _, said) = end(ntc(place.path(), &line));
+            assert_eq!(code, Some(0), "{line}: {said}");
+            let summary = std::fs::read(place.path().join("run/summary.json")).unwrap();
+            serde_json::from_slice::<serde_json::Value>(&summary).unwrap()["psnr_q_db"].as_f64().unwrap()
+        };
+        let (cpu, cuda) = (psnr(""), psnr("--cuda-device emu"));
+        println!("{layout}: {cpu:.3} and {cuda:.3} dB");
+        assert!((cpu - cuda).abs() < 0.2 && cpu > 15.0, "{layout}: {cpu:.3} and {cuda:.3} dB");
+        assert!(
+            (psnr("--cuda-device emu --cuda-check-every 2") - cuda).abs() < 1e-9,
+            "{layout}: a run is watched in silence"
+        );
+    }
+}
+
+#[cfg(feature = "emu")]
+#[test]
 fn settings_are_checked_on_the_emulation_where_there_is_no_gpu() {
     let place = tempfile::tempdir().unwrap();
     picture(place.path());

@@ -36,6 +36,14 @@ pub struct Dampings {
     pub levels: Vec<Vec<f32>>,
 }
 
+impl Dampings {
+    /// Takes out those of `level`, one of `levels`; empty where there was none yet.
+    pub fn take(&mut self, level: usize, levels: usize) -> Vec<f32> {
+        self.levels.resize_with(levels.max(self.levels.len()), Vec::new);
+        std::mem::take(&mut self.levels[level])
+    }
+}
+
 impl State {
     /// Fresh optimiser states around a model.
     pub fn new(parameters: Parameters) -> Self {
@@ -216,12 +224,7 @@ pub trait Backend {
     fn latent_es(&mut self, step: &LatentEs) -> Result<()>;
     /// From now on the steps but those of Gauss-Newton see the values as they are stored: evaluations and perturbations
     /// are around the rounded point, and the state beneath keeps moving, latents of a grid within [-1, 1].
-    fn see_as_stored(&mut self, seen: Seen) -> Result<()> {
-        if seen == Seen::default() {
-            return Ok(());
-        }
-        Err(Error::Backend(format!("--lat-bits: the {} backend does not fit on a grid; use the CPU", self.name())))
-    }
+    fn see_as_stored(&mut self, seen: Seen) -> Result<()>;
     /// From now on the steps by evolution strategies perturb in this way.
     fn perturb(&mut self, how: Perturbation) -> Result<()> {
         if how == Perturbation::default() {
@@ -235,24 +238,11 @@ pub trait Backend {
         Err(Error::Backend(format!("--lat-grad fd: the {} backend has no such step; use the CPU", self.name())))
     }
     /// A decoder step by Gauss-Newton; the report's statistic is the damping after it.
-    fn decoder_gn(&mut self, _step: &DecoderGn) -> Result<DecoderReport> {
-        Err(self.no_gauss_newton())
-    }
+    fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport>;
     /// A latent step by Gauss-Newton. No latent texel is kept that raises the loss.
-    fn latent_gn(&mut self, _step: &LatentGn) -> Result<LatentReport> {
-        Err(self.no_gauss_newton())
-    }
+    fn latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport>;
     /// Exact coordinate search on the grid of `bits` bits: each channel of each latent texel one step up and down.
-    fn search_grid(&mut self, _level: usize, _bits: u32) -> Result<LatentReport> {
-        Err(self.no_gauss_newton())
-    }
-    /// The error of a backend that has no Gauss-Newton steps.
-    fn no_gauss_newton(&self) -> Error {
-        Error::Backend(format!(
-            "--optimizer gn: the {} backend has no such steps; use the CPU, or --optimizer es",
-            self.name()
-        ))
-    }
+    fn search_grid(&mut self, level: usize, bits: u32) -> Result<LatentReport>;
     /// One pass of selector search over level 0, channel by channel or jointly; how many values changed.
     fn search_selectors(&mut self, joint: bool) -> Result<usize>;
     /// Mean squared error of each texture over the source extent, unweighted. `parameters` takes the place of the

@@ -90,6 +90,9 @@ macro_rules! suite {
     };
     ($name:ident, $make:expr; $($file:ident { $($test:ident),* })*) => {
         mod $name {
+            /// Tests of this suite.
+            #[allow(dead_code)]
+            pub const TESTS: usize = [$($(stringify!($test)),*),*].len();
             $(mod $file {
                 $(#[test]
                 fn $test() {
@@ -123,34 +126,65 @@ suite! {
     unbiased { other_latent_estimates_are_unbiased, latent_differences_are_the_gradient }
 }
 
-/// The CUDA backend on the emulation; `tests/cuda.rs` runs it in other orders. Problems with the Mersenne twister, which it
+/// The CUDA backend on a device; `tests/cuda.rs` runs it in other orders. Problems with the Mersenne twister, which it
 /// refuses, run on the CPU.
-#[cfg(feature = "emu")]
-fn emulated() -> Option<impl Fn(&Problem) -> Box<dyn Backend>> {
-    use ntc_es::backend::cuda::{Cuda, CudaOptions, Device};
-    Some(|problem: &Problem| -> Box<dyn Backend> {
+#[cfg(feature = "cuda")]
+fn on(device: ntc_es::backend::cuda::Device) -> impl Fn(&Problem) -> Box<dyn Backend> {
+    use ntc_es::backend::cuda::{Cuda, CudaOptions};
+    move |problem: &Problem| -> Box<dyn Backend> {
         if problem.rng == ntc_es::model::structure::Rng::Mt {
             println!("skipped: {}: the twister runs on the CPU only", problem.name);
             return cpu(problem, CpuOptions::new(SimdLevel::all()[0], 1));
         }
         let Problem { target, weights, state, .. } = problem.clone();
-        let options = CudaOptions::new(Device::Emulation);
+        let options = CudaOptions::new(device);
         let cuda = Cuda::new(options, problem.geometry(), target, &weights, problem.noise(), state);
         Box::new(cuda.unwrap_or_else(|e| panic!("{}: {e}", problem.name)))
-    })
+    }
 }
 
-// Without the tests of unbiasedness: they need thousands of steps, and what they test is the estimate, which is the same.
+/// The suite of a device, without the tests of unbiasedness: they need thousands of steps, and what they test is the
+/// estimate, which is the same.
+macro_rules! device_suite {
+    ($name:ident, $make:expr) => {
+        suite! {
+            $name, $make;
+            evaluate {
+                decodes_equal_the_reference, errors_equal_the_reference, decodes_worked_by_hand,
+                a_constant_grid_decodes_to_a_constant
+            }
+            decoder_es { steps_equal_the_reference }
+            decoder_fd { steps_equal_the_reference }
+            latent_es { steps_equal_the_reference, a_level_that_no_pair_hits_keeps_still }
+            selector_search { searches_equal_brute_force, a_search_never_raises_the_loss, ties_keep_the_current_value }
+            runs { runs_equal_the_reference, a_state_goes_on_elsewhere, states_that_are_no_longer_finite_are_errors }
+        }
+    };
+}
+
 #[cfg(feature = "emu")]
-suite! {
-    cuda_emu, crate::emulated();
-    evaluate {
-        decodes_equal_the_reference, errors_equal_the_reference, decodes_worked_by_hand,
-        a_constant_grid_decodes_to_a_constant
+device_suite!(cuda_emu, Some(crate::on(ntc_es::backend::cuda::Device::Emulation)));
+
+/// The first GPU, or why there is none. A process has a GPU or the emulation, so builds with the emulation leave the GPU to
+/// those without.
+#[cfg(feature = "cuda")]
+fn gpu() -> Result<ntc_es::backend::cuda::Device, String> {
+    if cfg!(feature = "emu") {
+        return Err("this build has the emulation; run the suite without --features emu".into());
     }
-    decoder_es { steps_equal_the_reference }
-    decoder_fd { steps_equal_the_reference }
-    latent_es { steps_equal_the_reference, a_level_that_no_pair_hits_keeps_still }
-    selector_search { searches_equal_brute_force, a_search_never_raises_the_loss, ties_keep_the_current_value }
-    runs { runs_equal_the_reference, a_state_goes_on_elsewhere, states_that_are_no_longer_finite_are_errors }
+    ntc_es::backend::cuda::gpu().map(|_| ntc_es::backend::cuda::Device::Gpu(0)).map_err(|e| e.to_string())
+}
+
+#[cfg(feature = "cuda")]
+device_suite!(cuda_gpu, crate::gpu().ok().map(crate::on));
+
+/// Says how many GPU cases were skipped, past the capture of tests that pass; NTC_REQUIRE_CUDA=1 makes that a failure.
+#[cfg(feature = "cuda")]
+#[test]
+fn gpu_cases_run_or_are_counted() {
+    use std::io::Write;
+    let Err(why) = gpu() else { return };
+    let line = format!("skipped: {} GPU cases: {why}", cuda_gpu::TESTS);
+    writeln!(std::io::stderr(), "{line}").unwrap();
+    assert!(std::env::var_os("NTC_REQUIRE_CUDA").is_none_or(|v| v != "1"), "NTC_REQUIRE_CUDA=1: {line}");
 }

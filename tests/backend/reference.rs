@@ -5,8 +5,10 @@
 //! differentiate. It is a [`Backend`] like those it judges.
 
 use crate::problems::Problem;
-use ntc_es::backend::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
-use ntc_es::error::Result;
+use ntc_es::backend::{
+    Backend, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, LatentReport, Seen, State,
+};
+use ntc_es::error::{Error, Result};
 use ntc_es::estimate::adam::Adam;
 use ntc_es::model::lanes::Scalar;
 use ntc_es::model::math;
@@ -660,6 +662,11 @@ fn ring(extent: usize, cell: usize, falloff: f32) -> Vec<f32> {
     (0..extent).map(weight).collect()
 }
 
+/// What is judged elsewhere: by brute force in the library, and by the other backends in `backend::check`.
+fn undefined<T>() -> Result<T> {
+    Err(Error::Backend("the reference defines neither Gauss-Newton nor steps around stored values".into()))
+}
+
 impl Backend for Reference {
     fn name(&self) -> &'static str {
         "reference"
@@ -782,6 +789,22 @@ impl Backend for Reference {
             errors.push(sum as f64 / (UNIT * (source_width * source_height) as f64));
         }
         Ok(errors)
+    }
+
+    fn see_as_stored(&mut self, _: Seen) -> Result<()> {
+        undefined()
+    }
+
+    fn decoder_gn(&mut self, _: &DecoderGn) -> Result<DecoderReport> {
+        undefined()
+    }
+
+    fn latent_gn(&mut self, _: &LatentGn) -> Result<LatentReport> {
+        undefined()
+    }
+
+    fn search_grid(&mut self, _: usize, _: u32) -> Result<LatentReport> {
+        undefined()
     }
 
     fn decode(&mut self, parameters: Option<&Parameters>) -> Result<Vec<Vec<f32>>> {

@@ -1,10 +1,11 @@
 //! Gauss-Newton steps: chunks of a minibatch for the decoder, rows of elements for the latents. Every sum over texels
 //! has a fixed order, so the thread count changes no bit; equality across CPUs is not promised (DESIGN section 5, rule 8).
 
+mod driver;
 mod latent;
 
+use super::Cpu;
 use super::batch::{BatchProblem, BatchScratch};
-use super::{Cpu, not_finite};
 use crate::backend::{DecoderGn, DecoderReport, LatentFd, LatentGn, LatentReport};
 use crate::error::Result;
 use crate::estimate::gauss_newton::decoder::{Bumps, CHUNK, Layout};
@@ -12,33 +13,11 @@ use crate::estimate::gauss_newton::latent::{Elements, Sampler};
 use crate::estimate::minibatch::Chunk;
 use crate::estimate::selector_search::Problem;
 use crate::model::lanes::Scalar;
-use crate::model::loss::UNIT;
 use crate::model::mlp::{Row, STRIP};
-use crate::model::quant::round_decoder;
 use crate::with_level;
-use faer::linalg::solvers::Solve;
-use faer::{Mat, MatRef, Side};
-use latent::LatentSearch;
-pub use latent::snap;
+pub use driver::{LevelNormal, Machine, Normal, decoder_step};
+pub use latent::{LatentSearch, snap};
 use rayon::prelude::*;
-
-/// The decoder's normal equations: the lower triangle of J^T J, column-major, and J^T r.
-struct Normal {
-    matrix: Vec<f64>,
-    right: Vec<f64>,
-    /// Texels that the matrix is from.
-    texels: usize,
-}
-
-/// A level's normal equations and errors at its present values.
-struct LevelNormal {
-    /// Stencils \[latent texel].
-    blocks: Vec<f32>,
-    /// J^T r, \[latent texel]\[channel].
-    right: Vec<f32>,
-    /// Errors of the elements in units of 2^-36.
-    errors: Vec<i64>,
-}
 
 impl Cpu {
     /// Sums the decoder's normal equations: the matrix over the first `products` of `texels` in whole chunks, the
@@ -117,49 +96,15 @@ impl Cpu {
 
     pub(super) fn step_decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport> {
         let (_, texels) = self.draw(step.step, 0, Some(step.batch.max(step.right)));
-        let layers = self.geometry.network.layers.clone();
-        let stored = |w: Vec<f32>| match step.bits {
-            Some(bits) => round_decoder(&layers, bits, &w),
-            None => w,
-        };
-        self.state.parameters.decoder = stored(std::mem::take(&mut self.state.parameters.decoder));
         let this = &*self;
-        let before = &this.state.parameters.decoder;
-        let parameters = before.len();
-        let damping = step.damping;
-        let mut mu = this.state.dampings.decoder.unwrap_or(f64::from(damping.start)) as f32;
-        let (found, loss) = this.pool.install(|| {
-            let normal = this.decoder_normal(&this.packed(before), step.h, &texels, step.batch);
-            let mut loss = this.batch_loss(before, &texels);
-            let matrix = MatRef::from_column_major_slice(&normal.matrix, parameters, parameters);
-            let right = MatRef::from_column_major_slice(&normal.right, parameters, 1);
-            for _ in 0..step.tries {
-                let mut damped = matrix.to_owned();
-                (0..parameters).for_each(|i| damped[(i, i)] += f64::from(mu) * normal.texels as f64);
-                if let Ok(factor) = damped.llt(Side::Lower) {
-                    let d: Mat<f64> = factor.solve(right);
-                    let moved: Vec<f32> = (0..parameters).map(|i| before[i] - d[(i, 0)] as f32).collect();
-                    if moved.iter().all(|w| w.is_finite()) {
-                        let moved = stored(moved);
-                        let after = this.batch_loss(&moved, &texels);
-                        if after < loss {
-                            (mu, loss) = (damping.next(mu, true), after);
-                            return (Some(moved), loss);
-                        }
-                    }
-                }
-                mu = damping.next(mu, false);
-            }
-            (None, loss)
-        });
-        if let Some(moved) = found {
-            self.state.parameters.decoder = moved;
-        }
-        if !self.state.parameters.decoder.iter().all(|w| w.is_finite()) {
-            return Err(not_finite("decoder weights", "--gn-tries", step.step));
-        }
-        self.state.dampings.decoder = Some(f64::from(mu));
-        Ok(DecoderReport { loss: loss as f64 / (UNIT * texels.len() as f64), statistic: f64::from(mu) })
+        let before = this.state.parameters.decoder.clone();
+        let mut sums = Sums { cpu: this, packed: vec![], levels: vec![], texels: &texels };
+        let layers = &this.geometry.network.layers;
+        let mu = this.state.dampings.decoder;
+        let done = this.pool.install(|| decoder_step(&mut sums, layers, step, before, mu))?;
+        self.state.parameters.decoder = done.decoder;
+        self.state.dampings.decoder = Some(done.report.statistic);
+        Ok(done.report)
     }
 
     /// The errors of all elements with `levels` in place of the state's.
@@ -193,12 +138,7 @@ impl Cpu {
                 });
             },
         );
-        let ((width, height), c) = (elements.size, elements.channels);
-        let mut blocks = vec![0.0; width * height * elements.stencil()];
-        let mut right = vec![0.0; width * height * c];
-        let rows = blocks.par_chunks_mut(width * elements.stencil()).zip(right.par_chunks_mut(width * c));
-        rows.enumerate().for_each(|(y, (blocks, right))| elements.assemble_row(&sums, y, blocks, right));
-        LevelNormal { blocks, right, errors }
+        LevelNormal::assemble(elements, &sums, errors)
     }
 
     /// The gradient of the mean loss is 2 / texels J^T r.
@@ -216,54 +156,64 @@ impl Cpu {
         self.step_latents((step.rate, step.step), &free, &gradient)
     }
 
-    pub(super) fn step_latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport> {
-        let elements = Elements::new(&self.geometry, step.level);
-        let latents = elements.size.0 * elements.size.1;
-        let dampings = &mut self.state.dampings.levels;
-        dampings.resize_with(self.geometry.structure.levels.len().max(dampings.len()), Vec::new);
-        let mut mu = std::mem::take(&mut dampings[step.level]);
-        if mu.len() != latents {
-            mu = vec![step.damping.start; latents];
-        }
+    /// Calls `search` with the sums of `level` at the state's values, and keeps the values that it returns.
+    fn with_level<R: Send>(
+        &mut self,
+        level: usize,
+        search: impl FnOnce(LatentSearch, &mut Sums, Vec<f32>) -> Result<(R, Vec<f32>)> + Send,
+    ) -> Result<R> {
+        let elements = Elements::new(&self.geometry, level);
         let this = &*self;
         let packed = this.packed(&this.state.parameters.decoder);
-        let mut levels = this.state.parameters.levels.clone();
-        if let Some(bits) = step.grid {
-            snap(&mut levels[step.level], bits);
-        }
-        let (report, levels) = this.pool.install(|| {
-            let normal = this.level_normal(&packed, &levels, &elements, step.h);
-            let mut search = LatentSearch { cpu: this, packed: &packed, elements: &elements, normal, levels };
-            let report = match (step.grid, elements.corners) {
-                (None, 1) => search.blocks(step, &mut mu),
-                (None, _) => search.conjugate_gradients(step, &mut mu),
-                (Some(_), _) => search.phase_by_phase(step, None, &mut mu),
-            };
-            (report, search.levels)
-        });
-        if !levels[step.level].iter().all(|z| z.is_finite()) {
-            return Err(not_finite("latents", "--gn-h", 0));
-        }
-        self.state.parameters.levels = levels;
+        let levels = this.state.parameters.levels.clone();
+        let values = levels[level].clone();
+        let mut sums = Sums { cpu: this, packed, levels, texels: &[] };
+        let texels = this.geometry.structure.texels();
+        let start = LatentSearch { elements: &elements, simd: this.options.level, texels };
+        let (result, values) = this.pool.install(|| search(start, &mut sums, values))?;
+        self.state.parameters.levels[level] = values;
+        Ok(result)
+    }
+
+    pub(super) fn step_latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport> {
+        let mut mu = self.state.dampings.take(step.level, self.geometry.structure.levels.len());
+        let report = self.with_level(step.level, |search, sums, values| search.step(sums, step, values, &mut mu))?;
         self.state.dampings.levels[step.level] = mu;
         Ok(report)
     }
 
-    pub(super) fn search_grid_step(&mut self, level: usize, bits: u32) -> LatentReport {
-        let elements = Elements::new(&self.geometry, level);
-        let this = &*self;
-        let packed = this.packed(&this.state.parameters.decoder);
-        let mut levels = this.state.parameters.levels.clone();
-        snap(&mut levels[level], bits);
-        let (report, levels) = this.pool.install(|| {
-            let errors = this.element_errors(&packed, &levels, &elements);
-            let normal = LevelNormal { blocks: vec![], right: vec![], errors };
-            let mut search = LatentSearch { cpu: this, packed: &packed, elements: &elements, normal, levels };
-            let report = search.coordinates(bits);
-            (report, search.levels)
-        });
-        self.state.parameters.levels = levels;
-        report
+    pub(super) fn search_grid_step(&mut self, level: usize, bits: u32) -> Result<LatentReport> {
+        self.with_level(level, |search, sums, values| search.coordinates(sums, bits, values))
+    }
+}
+
+/// The sums of Gauss-Newton steps on this backend.
+struct Sums<'a> {
+    cpu: &'a Cpu,
+    /// The decoder of latent steps.
+    packed: Vec<f32>,
+    levels: Vec<Vec<f32>>,
+    /// The minibatch of decoder steps.
+    texels: &'a [u32],
+}
+
+impl Machine for Sums<'_> {
+    fn level_normal(&mut self, elements: &Elements, values: &[f32], h: f32) -> Result<LevelNormal> {
+        self.levels[elements.level].copy_from_slice(values);
+        Ok(self.cpu.level_normal(&self.packed, &self.levels, elements, h))
+    }
+
+    fn element_errors(&mut self, elements: &Elements, values: &[f32]) -> Result<Vec<i64>> {
+        self.levels[elements.level].copy_from_slice(values);
+        Ok(self.cpu.element_errors(&self.packed, &self.levels, elements))
+    }
+
+    fn decoder_normal(&mut self, decoder: &[f32], step: &DecoderGn) -> Result<Normal> {
+        Ok(self.cpu.decoder_normal(&self.cpu.packed(decoder), step.h, self.texels, step.batch))
+    }
+
+    fn batch_loss(&mut self, decoder: &[f32]) -> Result<i64> {
+        Ok(self.cpu.batch_loss(decoder, self.texels))
     }
 }
 

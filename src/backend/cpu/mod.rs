@@ -3,7 +3,7 @@
 
 mod batch;
 mod draws;
-mod gauss_newton;
+pub(in crate::backend) mod gauss_newton;
 mod image;
 mod latent;
 mod update;
@@ -398,7 +398,7 @@ impl Backend for Cpu {
     }
 
     fn search_grid(&mut self, level: usize, bits: u32) -> Result<LatentReport> {
-        Ok(self.search_grid_step(level, bits))
+        self.search_grid_step(level, bits)
     }
 
     fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {

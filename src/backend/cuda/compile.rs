@@ -31,6 +31,7 @@ sources!(
     "decoder_fd.cu",
     "latent_es.cu",
     "selector_search.cu",
+    "gauss_newton.cu",
 );
 
 /// Options that the promise of equal bits rests on (DESIGN section 5): no contraction, IEEE division and square root,

@@ -1,4 +1,4 @@
-//! Grids, shared memory and argument lists: the only file that names a kernel.
+//! Grids, shared memory and argument lists: the only file, with its child, that names a kernel.
 //!
 //! An argument list repeats the kernel's parameter names in the kernel's order. Where the driver can tell a kernel's
 //! parameters (CUDA 12.4 and later, and the emulation), their number and sizes are compared before the first launch.
@@ -53,6 +53,8 @@ macro_rules! launch {
         target.launch(kernel, grid, shared, &mut arguments)
     }};
 }
+
+mod gauss_newton;
 
 impl Launcher {
     /// Opens `device` for `geometry`'s decoder.

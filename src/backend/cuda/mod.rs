@@ -5,16 +5,21 @@
 //! bits are those of the CPU backend. Only this folder has `unsafe` code.
 
 mod compile;
+mod gauss_newton;
 mod launch;
 mod layout;
 mod memory;
+mod minibatch;
 mod probe;
 mod scene;
+mod stored;
 
 pub use probe::{Device, gpu};
 
 use super::cpu::not_finite;
-use super::{Backend, DecoderEs, DecoderFd, DecoderReport, LatentEs, State};
+use super::{
+    Backend, Dampings, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, LatentReport, Seen, State,
+};
 use crate::error::{Error, Result};
 use crate::estimate::adam::Adam;
 use crate::estimate::{decoder_es, latent_es};
@@ -24,10 +29,12 @@ use crate::model::loss::{UNIT, channel_weights};
 use crate::model::structure::{Level, Parameters};
 use crate::noise::Noise;
 use crate::noise::hash::Stream as NoiseStream;
+use gauss_newton::Room;
 use launch::{Launcher, ROWS};
-use layout::{Batch, Draw, Scene, places};
+use layout::{Draw, Scene, places};
 use memory::{Buffer, Scratch};
 use scene::Tables;
+use stored::View;
 
 /// How the CUDA backend runs; none of it changes a bit of the result.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +78,9 @@ pub struct Cuda {
     scratch: Scratch,
     /// beta^t of both optimisers; the moments here stay empty.
     powers: [Adam; 2],
+    dampings: Dampings,
+    room: Room,
+    view: View,
 }
 
 impl Cuda {
@@ -112,6 +122,7 @@ impl Cuda {
         let texture_first = Buffer::of(stream, "textures", &first)?;
         let texture_depth = Buffer::of(stream, "textures", &depth)?;
         let scratch = Scratch::new(stream)?;
+        let room = Room::new(stream, &geometry, &weights, launcher.shape.packed)?;
         let powers = [Adam::new(0), Adam::new(0)];
         let key = hash.key;
         let mut this = Cuda {
@@ -129,6 +140,9 @@ impl Cuda {
             texture_depth,
             scratch,
             powers,
+            dampings: Dampings::default(),
+            room,
+            view: View::default(),
         };
         this.set_state(state)?;
         Ok(this)
@@ -150,53 +164,6 @@ impl Cuda {
         self.launcher.pack_decoder(&self.decoder.w, &self.place, self.decoder.count, &self.packed)
     }
 
-    /// Draws a minibatch, or takes all texels; returns their number and the address of the list (0 = all).
-    fn draw_texels(&mut self, step: u32, batch: Option<usize>) -> Result<(usize, u64)> {
-        let all = self.geometry.structure.texels();
-        let Some(count) = batch else { return Ok((all, 0)) };
-        self.scratch.texels.reserve(count)?;
-        self.launcher.fill_indices(self.draw(NoiseStream::Batch, step), &self.scratch.texels, count, all)?;
-        Ok((count, self.scratch.texels.address()))
-    }
-
-    /// Room for `count` texels of a minibatch, or fewer where they would not fit the scratch memory; `rows` floats are
-    /// held for each point of a texel besides its inputs.
-    fn batch(&mut self, count: usize, rows: usize) -> Result<Batch> {
-        let shape = &self.launcher.shape;
-        let (points, inputs, outputs) = (self.launcher.points(), shape.inputs, shape.outputs);
-        let floats = points * (inputs + rows) + outputs + 2;
-        let stride = (self.options.scratch / 4 / floats).clamp(1, count.max(1));
-        let scratch = &mut self.scratch;
-        scratch.inputs.reserve(points * inputs * stride)?;
-        scratch.target.reserve(outputs * stride)?;
-        scratch.wh.reserve(stride)?;
-        scratch.wv.reserve(stride)?;
-        scratch.traces.reserve(points * rows * stride)?;
-        Ok(Batch {
-            inputs: scratch.inputs.address(),
-            target: scratch.target.address(),
-            wh: scratch.wh.address(),
-            wv: scratch.wv.address(),
-            count: 0,
-            stride: stride as u32,
-        })
-    }
-
-    /// Gathers the part of a minibatch from texel `first` on.
-    fn gather(
-        &self,
-        file: &'static str,
-        scene: &Scene,
-        list: u64,
-        first: usize,
-        count: usize,
-        batch: &mut Batch,
-    ) -> Result<()> {
-        batch.count = (count - first).min(batch.stride as usize) as u32;
-        let texels = if list == 0 { 0 } else { list + (first * size_of::<u32>()) as u64 };
-        self.launcher.gather_batch(file, scene, texels, first, batch)
-    }
-
     /// Adam on the decoder, and its packed copy.
     fn step_decoder(&mut self, rate: f32, scale: f32, step: u32) -> Result<()> {
         let factors = self.powers[0].advance(rate);
@@ -204,6 +171,7 @@ impl Cuda {
         let Group { w, m, v, g, count } = &self.decoder;
         self.launcher.adam_step((w, m, v), g, *count, scale, factors, &self.scratch.broken)?;
         self.pack()?;
+        self.refresh()?;
         if self.scratch.broken.get(1)? != [0] {
             return Err(not_finite("decoder weights", "--mlp-lr", step));
         }
@@ -259,8 +227,8 @@ impl Cuda {
             start += values;
         }
         self.scratch.d.reserve(pairs * structure.texels())?;
-        let (scene, d) = (self.scene(), &self.scratch.d);
-        self.launcher.latent_es_pairs(&scene, &self.packed, &noise, pairs, d)?;
+        let (scene, d) = (self.seen_scene(), &self.scratch.d);
+        self.launcher.latent_es_pairs(&scene, self.seen_decoder().1, &noise, pairs, d)?;
         for &k in noisy {
             let support = &self.tables.supports()[k];
             self.launcher.latent_es_gather(&scene, support, &noise, (d, pairs), first == 0, &self.levels[k].g)?;
@@ -299,7 +267,7 @@ impl Backend for Cuda {
         let (count, list) = self.draw_texels(step.step, step.batch)?;
         let at_once = (self.options.scratch / 4 / (parameters + 2 * packed)).clamp(1, ROWS / 2);
         let mut batch = self.batch(count, 0)?;
-        let scene = self.scene();
+        let scene = self.seen_scene();
         let unit = 1.0 / (UNIT * count as f64);
         let draw = self.draw(NoiseStream::DecoderEs, step.step);
         let mut sums = vec![];
@@ -313,7 +281,7 @@ impl Backend for Cuda {
             scratch.sums.clear()?;
             let scratch = &self.scratch;
             self.launcher.fill_normals(draw, &scratch.e[0], parameters, 0, (first, pairs))?;
-            let (w, e) = (&self.decoder.w, &scratch.e[0]);
+            let (w, e) = (self.seen_decoder().0, &scratch.e[0]);
             self.launcher.perturb_decoders(w, e, &self.place, (parameters, pairs), step.sigma, &scratch.decoders)?;
             for part in (0..count).step_by(batch.stride as usize) {
                 // One part that holds everything is gathered for the first pairs and kept.
@@ -337,18 +305,18 @@ impl Backend for Cuda {
         let parameters = self.decoder.count;
         let (count, list) = self.draw_texels(step.step, step.batch)?;
         let mut batch = self.batch(count, self.launcher.shape.trace_rows)?;
-        let scene = self.scene();
+        let scene = self.seen_scene();
         let unit = 1.0 / (UNIT * count as f64);
         self.scratch.sums.reserve(parameters)?;
         self.scratch.sums.clear()?;
         self.scratch.count.clear()?;
-        let scratch = &self.scratch;
+        let (scratch, (w, packed)) = (&self.scratch, self.seen_decoder());
         for part in (0..count).step_by(batch.stride as usize) {
             self.gather("decoder_fd.cu", &scene, list, part, count, &mut batch)?;
             let sums = (&scratch.sums, &scratch.count);
-            self.launcher.decoder_fd(&scene, &batch, &self.packed, &scratch.traces, step.h, sums)?;
+            self.launcher.decoder_fd(&scene, &batch, packed, &scratch.traces, step.h, sums)?;
         }
-        let Group { w, g, .. } = &self.decoder;
+        let g = &self.decoder.g;
         self.launcher.decoder_fd_gradient(w, &scratch.sums, parameters, (unit as f32, step.h), g)?;
         self.step_decoder(step.rate, 1.0, step.step)?;
         let g = self.decoder.g.get(parameters)?;
@@ -392,16 +360,42 @@ impl Backend for Cuda {
         if self.scratch.broken.get(1)? != [0] {
             return Err(not_finite("latents", "--lat-lr", step.step));
         }
-        Ok(())
+        for &k in noisy.iter().filter(|&&k| self.seen_grid(k).is_some()) {
+            self.launcher.limit_values(&self.levels[k].w, self.levels[k].count)?;
+        }
+        self.refresh()
     }
 
     fn search_selectors(&mut self, joint: bool) -> Result<usize> {
         let structure = &self.geometry.structure;
         let bits = (&self.bits, structure.levels[0].selector_bits.len());
         self.scratch.count.clear()?;
-        let (scene, cell, changed) = (self.scene(), cell_of(structure, 0), &self.scratch.count);
-        self.launcher.search_selectors(&scene, &self.packed, &self.levels[0].w, bits, (cell, joint), changed)?;
+        let (scene, cell, changed) = (self.seen_scene(), cell_of(structure, 0), &self.scratch.count);
+        self.launcher.search_selectors(
+            &scene,
+            self.seen_decoder().1,
+            &self.levels[0].w,
+            bits,
+            (cell, joint),
+            changed,
+        )?;
         Ok(self.scratch.count.get(1)?[0] as usize)
+    }
+
+    fn see_as_stored(&mut self, seen: Seen) -> Result<()> {
+        self.see(seen)
+    }
+
+    fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport> {
+        self.step_decoder_gn(step)
+    }
+
+    fn latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport> {
+        self.step_latent_gn(step)
+    }
+
+    fn search_grid(&mut self, level: usize, bits: u32) -> Result<LatentReport> {
+        self.search_grid_step(level, bits)
     }
 
     fn evaluate(&mut self, parameters: Option<&Parameters>, round: bool) -> Result<Vec<f64>> {
@@ -444,12 +438,12 @@ impl Backend for Cuda {
             adam_decoder: moments(&self.powers[0], &[&self.decoder])?,
             adam_latents: moments(&self.powers[1], &levels)?,
             mersenne: None,
-            dampings: crate::backend::Dampings::default(),
+            dampings: self.dampings.clone(),
         })
     }
 
     fn set_state(&mut self, state: State) -> Result<()> {
-        let State { parameters, adam_decoder, adam_latents, mersenne, dampings: _ } = state;
+        let State { parameters, adam_decoder, adam_latents, mersenne, dampings } = state;
         if mersenne.is_some() {
             return Err(Error::State("a run with --rng mt goes on with --rng mt, on the CPU".into()));
         }
@@ -472,6 +466,8 @@ impl Backend for Cuda {
         self.decoder.m.set(&adam_decoder.m)?;
         self.decoder.v.set(&adam_decoder.v)?;
         self.powers = [adam_decoder, adam_latents].map(|adam| Adam { m: vec![], v: vec![], ..adam });
-        self.pack()
+        self.dampings = dampings;
+        self.pack()?;
+        self.refresh()
     }
 }

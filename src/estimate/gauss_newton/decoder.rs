@@ -102,6 +102,27 @@ impl Layout {
         &self.products
     }
 
+    /// The first row of a layer's inputs, of its sensitivities, and of the residuals.
+    pub fn rows_of(&self, layer: usize) -> [usize; 3] {
+        [self.inputs[layer], self.sensitivities[layer], self.residuals]
+    }
+
+    /// The pairs of rows that a product multiplies: first sensitivities of units, and inputs.
+    pub fn row_pairs(&self, product: &Product) -> [Vec<[u32; 2]>; 2] {
+        let (a, b) = product.layers;
+        let unit = |layer: usize, unit: usize| (self.sensitivities[layer] + unit * self.outputs) as u32;
+        let input = |layer: usize, input: usize| (self.inputs[layer] + input) as u32;
+        [
+            product.units.iter().map(|&(j, k)| [unit(a, j), unit(b, k)]).collect(),
+            product.inputs.iter().map(|&(j, k)| [input(a, j), input(b, k)]).collect(),
+        ]
+    }
+
+    /// Product number `product` as one task whose sums, \[unit pair]\[input pair], were made elsewhere.
+    pub fn task_of(&self, product: usize, sums: Vec<f64>) -> Task {
+        Task { product, units: 0..self.products[product].units.len(), sums, left: vec![], chunk: vec![] }
+    }
+
     /// All products, cut into runs of unit pairs, with no sums yet.
     pub fn tasks(&self) -> Vec<Task> {
         let mut tasks = vec![];
@@ -179,6 +200,14 @@ impl Layout {
                     g[places(network, k, layer, unit, a).1] += sum;
                 }
             }
+        }
+    }
+
+    /// Writes a layer's part of J^T r, \[unit]\[input, then bias], into `g` in parameter order.
+    pub fn place_gradient(&self, network: &Network, k: usize, sums: &[f64], g: &mut [f64]) {
+        let layer = &network.layers[k];
+        for (unit, sums) in sums.chunks_exact(layer.inputs + 1).enumerate() {
+            sums.iter().enumerate().for_each(|(a, &sum)| g[places(network, k, layer, unit, a).1] = sum);
         }
     }
 

@@ -88,6 +88,11 @@ impl Elements {
         self.down.ranges.len()
     }
 
+    /// Texel positions \[first, last) of each element across and down; some are empty.
+    pub fn ranges(&self) -> [&[(usize, usize)]; 2] {
+        [&self.across.ranges, &self.down.ranges]
+    }
+
     /// Products of two tap weights along one axis.
     fn monomials(&self) -> usize {
         2 * self.corners - 1
@@ -96,6 +101,11 @@ impl Elements {
     /// Values kept of an element: \[y monomial]\[x monomial]\[triangle of channels], then \[y corner]\[x corner]\[channel].
     pub fn stride(&self) -> usize {
         self.monomials().pow(2) * triangle(self.channels) + self.corners.pow(2) * self.channels
+    }
+
+    /// Values kept of one image column in a row of elements: \[y monomial]\[triangle of channels], \[y corner]\[channel].
+    pub fn column(&self) -> usize {
+        self.monomials() * triangle(self.channels) + self.corners * self.channels
     }
 
     /// Values of a latent texel's stencil.

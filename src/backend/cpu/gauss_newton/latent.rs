@@ -1,8 +1,10 @@
 //! A level's step from its normal equations: solve, try, keep what lowers the error of the latents' own footprints.
 
-use super::LevelNormal;
-use crate::backend::cpu::Cpu;
+use super::{LevelNormal, Machine};
+use crate::backend::cpu::not_finite;
+use crate::backend::simd::SimdLevel;
 use crate::backend::{LatentGn, LatentReport};
+use crate::error::Result;
 use crate::estimate::gauss_newton::latent::Elements;
 use crate::estimate::gauss_newton::solve::{at, factor, substitute, triangle};
 use crate::model::loss::UNIT;
@@ -21,38 +23,11 @@ fn limited(z: f32) -> f32 {
     if z > 1.0 { 1.0 } else { z }
 }
 
-/// One level's steps from its normal equations; `levels` is what has been accepted so far.
-pub struct LatentSearch<'a> {
-    pub cpu: &'a Cpu,
-    pub packed: &'a [f32],
-    pub elements: &'a Elements,
-    pub normal: LevelNormal,
-    pub levels: Vec<Vec<f32>>,
-}
-
-impl LatentSearch<'_> {
-    fn values(&self) -> &[f32] {
-        &self.levels[self.elements.level]
-    }
-
-    fn report(&self, before: i64, changed: usize) -> LatentReport {
-        let unit = 1.0 / (UNIT * self.cpu.geometry.structure.texels() as f64);
-        let after: i64 = self.normal.errors.iter().sum();
-        LatentReport { before: before as f64 * unit, after: after as f64 * unit, changed }
-    }
-
-    /// The errors with `trial` in place of the level's values.
-    fn errors_of(&mut self, trial: Vec<f32>) -> (Vec<i64>, Vec<f32>) {
-        let present = std::mem::replace(&mut self.levels[self.elements.level], trial);
-        let errors = self.cpu.element_errors(self.packed, &self.levels, self.elements);
-        let trial = std::mem::replace(&mut self.levels[self.elements.level], present);
-        (errors, trial)
-    }
-
+impl LevelNormal {
     /// The lower triangle of a latent texel's own block with damping on its diagonal.
-    fn own_block(&self, t: usize, mu: f32) -> Vec<f64> {
-        let c = self.elements.channels;
-        let block = &self.normal.blocks[t * self.elements.stencil() + self.elements.own()..][..c * c];
+    fn own_block(&self, elements: &Elements, t: usize, mu: f32) -> Vec<f64> {
+        let c = elements.channels;
+        let block = &self.blocks[t * elements.stencil() + elements.own()..][..c * c];
         let mut a = vec![0.0; triangle(c)];
         for i in 0..c {
             for j in 0..=i {
@@ -61,19 +36,103 @@ impl LatentSearch<'_> {
         }
         a
     }
+}
+
+/// How one level is searched.
+#[derive(Clone, Copy)]
+pub struct LatentSearch<'a> {
+    pub elements: &'a Elements,
+    /// Instruction level of the products.
+    pub simd: SimdLevel,
+    /// Texels of the image.
+    pub texels: usize,
+}
+
+impl<'a> LatentSearch<'a> {
+    /// A step from `values`, with the damping of each latent texel (empty = none yet): the report and the values after it.
+    ///
+    /// # Errors
+    /// Values that are not finite, or a machine that failed.
+    pub fn step<M: Machine>(
+        self,
+        machine: &mut M,
+        step: &LatentGn,
+        mut values: Vec<f32>,
+        mu: &mut Vec<f32>,
+    ) -> Result<(LatentReport, Vec<f32>)> {
+        let latents = self.elements.size.0 * self.elements.size.1;
+        if mu.len() != latents {
+            *mu = vec![step.damping.start; latents];
+        }
+        if let Some(bits) = step.grid {
+            snap(&mut values, bits);
+        }
+        let normal = machine.level_normal(self.elements, &values, step.h)?;
+        let mut at_work = AtWork { search: self, machine, elements: self.elements, normal, values };
+        let report = match (step.grid, self.elements.corners) {
+            (None, 1) => at_work.blocks(step, mu),
+            (None, _) => at_work.conjugate_gradients(step, mu),
+            (Some(_), _) => at_work.phase_by_phase(step, None, mu),
+        }?;
+        if !at_work.values.iter().all(|z| z.is_finite()) {
+            return Err(not_finite("latents", "--gn-h", 0));
+        }
+        Ok((report, at_work.values))
+    }
+
+    /// Coordinate search from `values` on the grid of `bits` bits: the report and the values after it.
+    ///
+    /// # Errors
+    /// A machine that failed.
+    pub fn coordinates<M: Machine>(
+        self,
+        machine: &mut M,
+        bits: u32,
+        mut values: Vec<f32>,
+    ) -> Result<(LatentReport, Vec<f32>)> {
+        snap(&mut values, bits);
+        let errors = machine.element_errors(self.elements, &values)?;
+        let normal = LevelNormal { blocks: vec![], right: vec![], errors };
+        let mut at_work = AtWork { search: self, machine, elements: self.elements, normal, values };
+        let report = at_work.coordinates(bits)?;
+        Ok((report, at_work.values))
+    }
+}
+
+/// One level's steps from its normal equations; `values` are what has been accepted so far.
+struct AtWork<'a, M> {
+    search: LatentSearch<'a>,
+    machine: &'a mut M,
+    elements: &'a Elements,
+    normal: LevelNormal,
+    values: Vec<f32>,
+}
+
+impl<M: Machine> AtWork<'_, M> {
+    fn report(&self, before: i64, changed: usize) -> LatentReport {
+        let unit = 1.0 / (UNIT * self.search.texels as f64);
+        let after: i64 = self.normal.errors.iter().sum();
+        LatentReport { before: before as f64 * unit, after: after as f64 * unit, changed }
+    }
+
+    /// The errors with `trial` in place of the level's values.
+    fn errors_of(&mut self, trial: &[f32]) -> Result<Vec<i64>> {
+        self.machine.element_errors(self.elements, trial)
+    }
 
     /// Solves every cell of a nearest level by itself and keeps what lowers the cell's own error.
-    pub fn blocks(&mut self, step: &LatentGn, mu: &mut [f32]) -> LatentReport {
+    fn blocks(&mut self, step: &LatentGn, mu: &mut [f32]) -> Result<LatentReport> {
         let c = self.elements.channels;
-        let mut trial = self.values().to_vec();
+        let mut trial = self.values.clone();
+        let (elements, normal) = (self.elements, &self.normal);
         trial.par_chunks_mut(c).enumerate().for_each(|(t, z)| {
-            minimum(&mut self.own_block(t, mu[t]), &self.normal.right[t * c..][..c], z);
+            minimum(&mut normal.own_block(elements, t, mu[t]), &normal.right[t * c..][..c], z);
         });
         let before = self.normal.errors.iter().sum();
-        let (errors, trial) = self.errors_of(trial);
+        let errors = self.errors_of(&trial)?;
         let kept = self.accept(&errors, &trial, (0, 0), 1);
         mu.iter_mut().zip(&kept).for_each(|(mu, &kept)| *mu = step.damping.next(*mu, kept));
-        self.report(before, kept.iter().filter(|&&kept| kept).count())
+        Ok(self.report(before, kept.iter().filter(|&&kept| kept).count()))
     }
 
     /// Keeps the trial's latent texels that lower their footprint's error, among those at `phase` of every `stride`
@@ -88,7 +147,7 @@ impl LatentSearch<'_> {
                 if elements.footprint(errors, x, y) < now {
                     let t = y * width + x;
                     kept[t] = true;
-                    self.levels[elements.level][t * c..][..c].copy_from_slice(&trial[t * c..][..c]);
+                    self.values[t * c..][..c].copy_from_slice(&trial[t * c..][..c]);
                     elements.copy_footprint(errors, x, y, &mut self.normal.errors);
                 }
             }
@@ -97,38 +156,40 @@ impl LatentSearch<'_> {
     }
 
     /// Solves the whole bilinear level by conjugate gradients and keeps the step where the loss falls.
-    pub fn conjugate_gradients(&mut self, step: &LatentGn, mu: &mut [f32]) -> LatentReport {
-        let origin = self.values().to_vec();
+    fn conjugate_gradients(&mut self, step: &LatentGn, mu: &mut [f32]) -> Result<LatentReport> {
+        let origin = self.values.clone();
         let before: i64 = self.normal.errors.iter().sum();
         for _ in 0..step.tries {
             let d = self.solve(step.iterations, mu);
-            let trial = self.values().iter().zip(&d).map(|(z, d)| limited(z - d)).collect();
-            let (errors, trial) = self.errors_of(trial);
+            let trial: Vec<f32> = self.values.iter().zip(&d).map(|(z, d)| limited(z - d)).collect();
+            let errors = self.errors_of(&trial)?;
             let kept = errors.iter().sum::<i64>() < before;
             let (width, elements) = (self.elements.size.0, self.elements);
+            let normal = &self.normal;
             mu.par_iter_mut().enumerate().for_each(|(t, mu)| {
                 let (x, y) = (t % width, t / width);
-                let fell = elements.footprint(&errors, x, y) < elements.footprint(&self.normal.errors, x, y);
+                let fell = elements.footprint(&errors, x, y) < elements.footprint(&normal.errors, x, y);
                 *mu = step.damping.next(*mu, kept && fell);
             });
             if kept {
-                self.levels[self.elements.level] = trial;
+                self.values = trial;
                 self.normal.errors = errors;
                 break;
             }
         }
-        let report = self.phase_by_phase(step, Some(origin), mu);
-        self.report(before, report.changed)
+        let report = self.phase_by_phase(step, Some(origin), mu)?;
+        Ok(self.report(before, report.changed))
     }
 
     /// (A + mu) d = J^T r by conjugate gradients, preconditioned by each latent texel's own block.
     fn solve(&self, iterations: usize, mu: &[f32]) -> Vec<f32> {
-        let (elements, c) = (self.elements, self.elements.channels);
+        let (elements, normal, simd) = (self.elements, &self.normal, self.search.simd);
+        let c = elements.channels;
         let row = elements.size.0 * c;
         let part = triangle(c);
         let mut factors = vec![0.0; mu.len() * part];
         factors.par_chunks_mut(part).enumerate().for_each(|(t, out)| {
-            let mut a = self.own_block(t, mu[t]);
+            let mut a = normal.own_block(elements, t, mu[t]);
             if !factor(c, &mut a) {
                 a.fill(0.0);
                 (0..c).for_each(|i| a[at(i, i)] = 1.0);
@@ -158,9 +219,9 @@ impl LatentSearch<'_> {
         for _ in 0..iterations {
             let mut ap = vec![0.0f32; r.len()];
             ap.par_chunks_mut(row).enumerate().for_each(|(y, ap)| {
-                with_level!(self.cpu.options.level, l => {
+                with_level!(simd, l => {
                     let _ = l;
-                    elements.multiply_row(&self.normal.blocks, &p, y, ap)
+                    elements.multiply_row(&normal.blocks, &p, y, ap)
                 });
                 for (k, (ap, p)) in ap.iter_mut().zip(&p[y * row..]).enumerate() {
                     *ap += mu[y * elements.size.0 + k / c] * p;
@@ -191,40 +252,41 @@ impl LatentSearch<'_> {
     /// Phase by phase, each latent texel to where its own quadratic model is least (on a grid: to the best grid point),
     /// kept where its footprint's error falls. `origin` are the values that the normal equations belong to, where these
     /// are no longer the present ones.
-    pub fn phase_by_phase(&mut self, step: &LatentGn, origin: Option<Vec<f32>>, mu: &mut [f32]) -> LatentReport {
+    fn phase_by_phase(&mut self, step: &LatentGn, origin: Option<Vec<f32>>, mu: &mut [f32]) -> Result<LatentReport> {
         let c = self.elements.channels;
         let width = self.elements.size.0;
         let before = self.normal.errors.iter().sum();
-        let origin = origin.unwrap_or_else(|| self.values().to_vec());
+        let origin = origin.unwrap_or_else(|| self.values.clone());
         let (stride, phases) = self.phases();
         let mut changed = 0;
         for phase in phases {
-            let moved: Vec<f32> = self.values().iter().zip(&origin).map(|(z, o)| z - o).collect();
-            let mut trial = self.values().to_vec();
+            let moved: Vec<f32> = self.values.iter().zip(&origin).map(|(z, o)| z - o).collect();
+            let mut trial = self.values.clone();
             let in_phase = |t: usize| t % width % stride == phase.0 && t / width % stride == phase.1;
+            let (elements, normal) = (self.elements, &self.normal);
             trial.par_chunks_mut(c).enumerate().filter(|(t, _)| in_phase(*t)).for_each(|(t, z)| {
                 let mut g = vec![0.0; c];
-                self.elements.multiply_one(&self.normal.blocks, &moved, (t % width, t / width), &mut g);
-                g.iter_mut().zip(&self.normal.right[t * c..]).for_each(|(g, r)| *g += r);
+                elements.multiply_one(&normal.blocks, &moved, (t % width, t / width), &mut g);
+                g.iter_mut().zip(&normal.right[t * c..]).for_each(|(g, r)| *g += r);
                 match step.grid {
-                    Some(bits) => grid_minimum(&self.own_block(t, mu[t]), &g, bits, z),
-                    None => minimum(&mut self.own_block(t, mu[t]), &g, z),
+                    Some(bits) => grid_minimum(&normal.own_block(elements, t, mu[t]), &g, bits, z),
+                    None => minimum(&mut normal.own_block(elements, t, mu[t]), &g, z),
                 }
             });
             let differs: Vec<bool> =
-                trial.chunks_exact(c).zip(self.values().chunks_exact(c)).map(|(a, b)| a != b).collect();
-            let (errors, trial) = self.errors_of(trial);
+                trial.chunks_exact(c).zip(self.values.chunks_exact(c)).map(|(a, b)| a != b).collect();
+            let errors = self.errors_of(&trial)?;
             let kept = self.accept(&errors, &trial, phase, stride);
             for (t, mu) in mu.iter_mut().enumerate().filter(|(t, _)| in_phase(*t) && differs[*t]) {
                 *mu = step.damping.next(*mu, kept[t]);
             }
             changed += kept.iter().filter(|&&kept| kept).count();
         }
-        self.report(before, changed)
+        Ok(self.report(before, changed))
     }
 
     /// Each channel one grid step up and down, phase by phase, kept on a strict fall.
-    pub fn coordinates(&mut self, bits: u32) -> LatentReport {
+    fn coordinates(&mut self, bits: u32) -> Result<LatentReport> {
         let (elements, c) = (self.elements, self.elements.channels);
         let width = elements.size.0;
         let last = (1u32 << bits) - 1;
@@ -233,19 +295,19 @@ impl LatentSearch<'_> {
         let mut changed = 0;
         for phase in phases {
             for (channel, up) in (0..c).flat_map(|channel| [(channel, true), (channel, false)]) {
-                let mut trial = self.values().to_vec();
+                let mut trial = self.values.clone();
                 let in_phase = |t: usize| t % width % stride == phase.0 && t / width % stride == phase.1;
                 trial.par_chunks_mut(c).enumerate().filter(|(t, _)| in_phase(*t)).for_each(|(_, z)| {
                     let k = grid_index(z[channel], bits);
                     let k = if up { (k + 1).min(last) } else { k.saturating_sub(1) };
                     z[channel] = grid_value(k, bits);
                 });
-                let (errors, trial) = self.errors_of(trial);
+                let errors = self.errors_of(&trial)?;
                 let kept = self.accept(&errors, &trial, phase, stride);
                 changed += kept.iter().filter(|&&kept| kept).count();
             }
         }
-        self.report(before, changed)
+        Ok(self.report(before, changed))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::backend::cpu::CpuOptions;
 use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, Damping, Seen, State};
 use crate::model::decode::Geometry;
+use crate::model::loss::UNIT;
 use crate::model::quant::{grid_index, grid_value};
 use crate::model::structure::{Filter, Structure, TextureInfo};
 use crate::noise::Noise;
