@@ -14,7 +14,7 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{base_name, folder_of, read_up_to};
+use crate::files::{folder_of, read_up_to};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -168,10 +168,7 @@ impl Settings<'_> {
         let text = text.ok_or_else(|| Error::file(path, "images: a path is no UTF-8 text"))?;
         table.insert("images".into(), Value::Array(text));
         let text = toml::to_string(&table).map_err(|e| Error::file(path, e.to_string()))?;
-        let stem =
-            |image: &String| Path::new(image).file_stem().map_or("".into(), |s| s.to_string_lossy().into_owned());
-        let stems =
-            if images.is_empty() { "bundled".into() } else { images.iter().map(stem).collect::<Vec<_>>().join("+") };
+        let stems = together(images);
         let parts: Vec<String> = [stems, name.clone()].into_iter().chain(label).filter(|s| !s.is_empty()).collect();
         let label = format!("{}-s{}", parts.join("-"), self.seed);
         let config = Config::from_toml(&text, path)
@@ -202,9 +199,10 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// What the images of a cell are called together.
-pub fn images_of(config: &Config) -> String {
-    let names: Vec<String> = config.images.iter().map(|image| base_name(Path::new(image))).collect();
+/// What images are called together: their names without folders and extensions.
+pub fn together(images: &[String]) -> String {
+    let stem = |image: &String| Path::new(image).file_stem().map_or("".into(), |s| s.to_string_lossy().into_owned());
+    let names: Vec<String> = images.iter().map(stem).collect();
     if names.is_empty() { "bundled".into() } else { names.join("+") }
 }
 

@@ -1,7 +1,7 @@
 //! Tables, plots and curves from the rows of sweeps. The same rows give the same bytes.
 
 use super::curves::{Curve, difference, hull};
-use super::plan::images_of;
+use super::plan::together;
 use super::table::{Row, Table, header};
 use crate::error::{Error, Result};
 use crate::files::{safe_name, write_atomic};
@@ -273,7 +273,7 @@ fn curves_json(images: &str, groups: &[Group]) -> Vec<serde_json::Value> {
 /// What a plan's cells are, one a line: name, images, settings as flags.
 pub fn list(plan: &super::Plan, flags: bool) -> String {
     let line = |cell: &super::Cell| match flags {
-        false => format!("{}\t{}\n", cell.name, images_of(&cell.config)),
+        false => format!("{}\t{}\n", cell.name, together(&cell.config.images)),
         true => format!("ntc-es {}\n", cell.config.to_args().join(" ")),
     };
     plan.cells.iter().map(line).collect()

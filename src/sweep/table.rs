@@ -1,6 +1,6 @@
 //! results.csv: one row a cell, every setting a column, appended and flushed as cells end.
 
-use super::plan::{Cell, images_of};
+use super::plan::{Cell, together};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::{read_up_to, write_atomic};
@@ -105,7 +105,7 @@ impl Row {
     }
 
     fn with(figure: impl Fn(&str) -> String, config: &Config) -> Row {
-        let images = |key: &str, value: String| if key == "images" { images_of(config) } else { value };
+        let images = |key: &str, value: String| if key == "images" { together(&config.images) } else { value };
         let settings = config.cells().into_iter().map(|(key, value)| images(&key, value));
         Row(FIGURES.iter().map(|name| figure(name)).chain(settings).collect())
     }
