@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decodes a coded file (record.ntes) to pictures, with numpy alone: an independent reading of FORMAT (METHOD-format.md).
+"""Decodes a coded file (record.ntes) to pictures, with numpy alone: an independent reading of METHOD.md, chapter 15.
 
     decode_ntes.py record.ntes OUT      writes OUT/K.npy for texture K: (height, width, channels), u8 or u16
 """

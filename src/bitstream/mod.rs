@@ -1,4 +1,4 @@
-//! The coded file: one container, two codings (METHOD-format.md has it byte by byte).
+//! The coded file: one container, two codings (METHOD, chapter 15, has it byte by byte).
 //!
 //! [`Record`] is what a file holds; [`Record::encode`] and [`Record::decode`] are the two ways. No input makes a reader
 //! panic, allocate before the header is found right, or work more than its bytes allow.
