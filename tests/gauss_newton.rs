@@ -17,11 +17,13 @@ fn material() -> tempfile::TempDir {
     place
 }
 
+/// With the leaky activation and one decoder step: the bounds are from such fits; those of the defaults end several dB higher and lose more to a
+/// grid (experiments/004-optimisers, group `grid`).
 #[test]
 fn a_grid_kept_during_the_fit_costs_little() {
     let place = material();
     for filter in ["nearest,nearest", "nearest,bilinear"] {
-        let layout = format!("--qat 1 --latent2 0 0 3 --filter {filter}");
+        let layout = format!("--act leaky --gn-mlp-steps 1 --qat 1 --latent2 0 0 3 --filter {filter}");
         let free = psnr(&place, &format!("{layout} --qbits 12"));
         assert!(free > 27.0, "{filter}: {free:.2} dB");
         for (bits, most) in [(4, 1.2), (5, 0.6), (6, 0.3)] {

@@ -60,8 +60,7 @@ fn the_coded_file_is_what_the_run_reports() {
             for (k, line) in written.lines().enumerate() {
                 let suffix = if count > 1 { format!("_t{k}") } else { String::new() };
                 let own = at(&place, &format!("{out}/recon_q_final{suffix}.png"));
-                let [a, b] = [&place.path().join(line), &own].map(|path| load(path, Channels::Alpha).unwrap());
-                assert!(a.planes == b.planes && a.info.depth == b.info.depth, "{out} {line}");
+                assert!(same_samples(&place.path().join(line), &own), "{out} {line}");
             }
             let images = flags.split(" --").next().unwrap();
             ntc(place.path(), &format!("eval r.ntes {images} --out e.json")).works();

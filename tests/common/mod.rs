@@ -1,6 +1,8 @@
 //! Helpers for tests that drive the program: small images, runs in temporary folders, comparisons.
 #![allow(dead_code)] // each test file uses some of them
 
+use ntc_es::model::structure::Channels;
+use ntc_es::texture::load;
 use ntc_es::texture::write::write_png;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,6 +73,12 @@ pub fn place() -> tempfile::TempDir {
 
 pub fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Whether two pictures have the same size, depth and samples, however their files are compressed.
+pub fn same_samples(a: &Path, b: &Path) -> bool {
+    let [a, b] = [a, b].map(|path| load(path, Channels::Alpha).unwrap_or_else(|e| panic!("{e}")));
+    (a.width, a.height, a.info.depth) == (b.width, b.height, b.info.depth) && a.planes == b.planes
 }
 
 /// The file names of a folder, sorted.
