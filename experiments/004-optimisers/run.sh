@@ -78,6 +78,7 @@ grid() {
       fit grid $filter-$bits $photo $small $gn $level0 --latent2 64 64 4 --filter $filter --lat-bits 0,$bits
     done
   done
+  fit grid nearest,bilinear-4-start-0.1 $photo $small $gn $block --lat-bits 0,4 --lat-bits-start 0.1
   fit grid nearest,bilinear-post-4 $photo $small $gn $block --qbits 4
   fit grid nearest,bilinear-8-mlp8 $photo $small $gn $block --lat-bits 0,8 --mlp-bits 8
 }
