@@ -7,5 +7,4 @@ pub mod math;
 pub mod mlp;
 pub mod position;
 pub mod quant;
-pub mod role;
 pub mod structure;
