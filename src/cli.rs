@@ -37,6 +37,8 @@ const EXAMPLES: &str = "\
 Examples:
   ntc-es                                     fit the bundled material into out/
   ntc-es photo.png --latent 128 128 8        fit a photograph with a finer grid
+  ntc-es bricks/                             fit the maps of a folder, told apart by their names
+  ntc-es albedo=a.png normal=n.png           say what each map is for
   ntc-es m1.png m2.png --qat 2               two maps, block format with 2-bit selectors
   ntc-es m1.png --qat 3,1 --mlp-fd 0.5       selectors of 3 and 1 bits, finite differences from half way on
   ntc-es --resume out                        go on where a killed run stopped
@@ -63,6 +65,10 @@ pub struct Cli {
     /// Settings of the fit.
     #[command(flatten)]
     pub config: Config,
+    /// A material as JSON: {"textures": [{"path": "a.png", "role": "albedo"}, ..]}; paths start from its folder, and each
+    /// texture may also have channels and weight [default: off]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["images", "weights", "resume"], help_heading = "Input")]
+    pub material: Option<PathBuf>,
     /// Continue the run in DIR with its own settings and images [default: off]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["images", "load"], help_heading = "Output")]
     pub resume: Option<PathBuf>,

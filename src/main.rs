@@ -23,11 +23,16 @@ fn main() -> ExitCode {
 
 fn call(cli: Cli) -> Result<Outcome> {
     let done = match cli.command {
-        None if cli.cuda_check => run::cuda_check::check(&cli.config, &cli.given),
-        None => match cli.resume {
-            Some(folder) => return run::resume(&folder, &cli.config, &cli.given),
-            None => return run::fit(&cli.config, &cli.given),
-        },
+        None => {
+            if let Some(folder) = cli.resume {
+                return run::resume(&folder, &cli.config, &cli.given);
+            }
+            let config = run::material::expand(&cli.config, cli.material.as_deref())?;
+            match cli.cuda_check {
+                true => run::cuda_check::check(&config, &cli.given),
+                false => return run::fit(&config, &cli.given),
+            }
+        }
         Some(Command::Eval { model, images, float, out, max_pixels }) => {
             tools::eval(&model, &images, float, out.as_deref(), max_pixels)
         }

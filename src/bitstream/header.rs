@@ -3,10 +3,13 @@
 use super::container::Cursor;
 use super::{Result, refuse};
 use crate::config::check_structure;
+use crate::model::role::Role;
 use crate::model::structure::{Activation, Coding, Filter, Level, Structure, TextureInfo};
 
 /// Its type.
 pub const KIND: [u8; 4] = *b"HEAD";
+/// What the textures are for; a section of its own, which readers that do not know it skip.
+pub const ROLES: [u8; 4] = *b"ROLE";
 
 /// How the values of a level are meant.
 const FREE: u8 = 0;
@@ -33,6 +36,34 @@ pub struct Header {
 /// Sizes as the format holds them.
 fn narrow<T: TryFrom<usize>>(value: usize, what: &str) -> Result<T> {
     T::try_from(value).map_err(|_| format!("{what} {value} is beyond the format"))
+}
+
+/// The bytes of the section [`ROLES`], one a texture; nothing where no texture has a role.
+pub fn write_roles(textures: &[TextureInfo]) -> Option<Vec<u8>> {
+    let number = |role: Role| Role::ALL.iter().position(|(r, _)| *r == role).map_or(0, |at| at as u8 + 1);
+    let bytes = textures.iter().map(|t| t.role.map_or(0, number));
+    textures.iter().any(|t| t.role.is_some()).then(|| bytes.collect())
+}
+
+/// Reads the section [`ROLES`] into the textures.
+pub fn read_roles(bytes: &[u8], textures: &mut [TextureInfo]) -> Result<()> {
+    if bytes.len() != textures.len() || bytes.iter().all(|&byte| byte == 0) {
+        return refuse(format!(
+            "section ROLE has {} bytes for {} textures, or none of a role",
+            bytes.len(),
+            textures.len()
+        ));
+    }
+    for (at, (&byte, texture)) in bytes.iter().zip(textures).enumerate() {
+        texture.role = match byte.checked_sub(1).map(usize::from) {
+            None => None,
+            Some(number) => match Role::ALL.get(number) {
+                Some((role, _)) => Some(*role),
+                None => return refuse(format!("section ROLE, byte {at}: role {byte} is unknown")),
+            },
+        };
+    }
+    Ok(())
 }
 
 /// The bytes of a header.
@@ -153,7 +184,7 @@ fn text(c: &mut Cursor) -> Result<String> {
 
 fn texture(c: &mut Cursor) -> Result<TextureInfo> {
     let (channels, depth) = (usize::from(c.u8()?), u32::from(c.u8()?));
-    Ok(TextureInfo { name: text(c)?, channels, depth })
+    Ok(TextureInfo { name: text(c)?, channels, depth, role: None })
 }
 
 /// A level and the ranges of its channels.

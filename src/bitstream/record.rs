@@ -86,6 +86,7 @@ impl Record {
         }
         let header = Header { coding: self.coding, structure: self.structure.clone(), ranges };
         let mut sections = vec![(header::KIND, header::write(&header)?)];
+        sections.extend(header::write_roles(&self.structure.textures).map(|roles| (header::ROLES, roles)));
         if small {
             sections.push((SMALL_WEIGHTS, small_weights(&layers(&self.structure)?, &self.decoder)));
         }
@@ -123,8 +124,11 @@ impl Record {
 
     /// As [`Record::decode`], from the sections of a file.
     pub(super) fn of_sections(sections: &[Section], max_texels: usize) -> Result<Record> {
-        let Header { coding, structure, ranges } = header::read(container::find(sections, header::KIND)?)?;
+        let Header { coding, mut structure, ranges } = header::read(container::find(sections, header::KIND)?)?;
         check_texels(&structure, max_texels)?;
+        if sections.iter().any(|section| section.kind == header::ROLES) {
+            header::read_roles(container::find(sections, header::ROLES)?, &mut structure.textures)?;
+        }
         let layers = layers(&structure)?;
         let indices = match coding {
             Coding::Fixed => fixed_levels(sections, &structure)?,

@@ -5,6 +5,7 @@ use super::container::repair;
 use super::*;
 use crate::config::{Config, FilterPair, MAX_TEXELS};
 use crate::model::quant::stored;
+use crate::model::role::Role;
 use crate::model::structure::{Coding, Filter, Parameters, Structure, TextureInfo};
 
 const CODINGS: [Coding; 2] = [Coding::Fixed, Coding::Range];
@@ -32,8 +33,9 @@ fn layouts() -> Vec<(Config, (usize, usize))> {
 }
 
 fn structure(config: &Config, (width, height): (usize, usize)) -> Structure {
-    let texture = |name: &str, channels, depth| TextureInfo { name: name.into(), channels, depth };
-    config.resolve(width, height, vec![texture("a", 3, 8), texture("höhe", 1, 16)]).unwrap()
+    let texture = |name: &str, channels, depth, role| TextureInfo { name: name.into(), channels, depth, role };
+    let textures = vec![texture("a", 3, 8, Some(Role::NormalDx)), texture("höhe", 1, 16, None)];
+    config.resolve(width, height, textures).unwrap()
 }
 
 /// Smooth values with some noise.
@@ -70,6 +72,36 @@ fn every_layout_comes_back_from_both_codings() {
         let sum = cost.header + cost.weights + cost.levels.iter().flatten().sum::<f64>();
         assert!((sum - 8.0 * bytes.len() as f64).abs() < 1e-6 && cost.header > 0.0, "{cost:?}");
     }
+}
+
+#[test]
+fn roles_are_a_section_that_may_be_missing() {
+    let mut record = records().remove(0);
+    let sections = |record: &Record| {
+        let bytes = record.encode().unwrap();
+        let read = container::read(&bytes).unwrap();
+        read.iter().map(|s| (s.kind, s.payload.to_vec())).collect::<Vec<_>>()
+    };
+    let with = sections(&record);
+    let at = with.iter().position(|(kind, _)| *kind == header::ROLES).unwrap();
+    assert_eq!(with[at].1, [3, 0]);
+    let decode = |sections: &[([u8; 4], Vec<u8>)]| Record::decode(&container::write(sections).unwrap(), MAX_TEXELS);
+    for (payload, words) in
+        [(&[13, 0][..], "byte 0: role 13 is unknown"), (&[3], "1 bytes for 2"), (&[0, 0], "or none of a role")]
+    {
+        let mut changed = with.clone();
+        changed[at].1 = payload.to_vec();
+        let message = decode(&changed).unwrap_err();
+        assert!(message.contains(words), "{message}");
+    }
+    let twice = [with.clone(), vec![with[at].clone()]].concat();
+    assert!(decode(&twice).unwrap_err().contains("more than one section ROLE"));
+    // Without roles no byte differs from a file that knows of none.
+    record.structure.textures.iter_mut().for_each(|t| t.role = None);
+    let mut without = with;
+    without.remove(at);
+    assert_eq!(sections(&record), without);
+    assert_eq!(decode(&without).unwrap(), record);
 }
 
 #[test]

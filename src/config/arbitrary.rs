@@ -27,6 +27,7 @@ prop_compose! {
     fn input()(
         images in prop::collection::vec(a_name(), 0..=8),
         crop in 0usize..=MAX_TEXELS,
+        resize_to in prop::option::of(prop_oneof![Just(ResizeTo::Largest), Just(ResizeTo::Smallest)]),
         channels in prop_oneof![Just(Channels::Auto), Just(Channels::Rgb), Just(Channels::Alpha)],
         weights in prop::collection::vec(1e-6f32..1e6, 8),
         weighted: bool,
@@ -41,7 +42,7 @@ prop_compose! {
         let weights = if weighted { weights[..images.len()].to_vec() } else { vec![] };
         let (out, load) = (out.into(), load.map(Into::into));
         Config {
-            images, crop, channels, weights, out, load, print_every, save_every, quiet, threads, simd,
+            images, crop, resize_to, channels, weights, out, load, print_every, save_every, quiet, threads, simd,
             ..Config::default()
         }
     }
@@ -203,6 +204,7 @@ fn any_config() -> impl Strategy<Value = Config> {
             qbits: shape.qbits,
             images: input.images,
             crop: input.crop,
+            resize_to: input.resize_to,
             channels: input.channels,
             weights: input.weights,
             out: input.out,

@@ -74,6 +74,16 @@ pub enum Simd {
     Scalar,
 }
 
+/// The size that maps of different sizes are brought to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ResizeTo {
+    /// That of the map with the most texels.
+    Largest,
+    /// That of the map with the fewest.
+    Smallest,
+}
+
 /// What fits the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,7 @@
 
 mod check;
 mod choices;
+mod image;
 mod resolve;
 mod text;
 mod validate;
@@ -16,7 +17,8 @@ pub(crate) mod arbitrary;
 pub(crate) mod tests;
 
 pub use check::check_structure;
-pub use choices::{CudaDevice, EsDist, FilterPair, Init, LatGrad, Optimizer, Preset, Simd};
+pub use choices::{CudaDevice, EsDist, FilterPair, Init, LatGrad, Optimizer, Preset, ResizeTo, Simd};
+pub use image::Image;
 pub use resolve::MAX_TEXELS;
 
 use crate::model::structure::{Activation, Channels, Coding, Rng};
@@ -32,12 +34,17 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
-    /// Maps of one material, 1 to 8 image files of one size [default: the bundled material]
+    /// Maps of one material, 1 to 8 image files of one size, each a PATH, ROLE=PATH or ROLE:CHANNELS=PATH; or one folder,
+    /// whose files' names say their roles [default: the bundled material]
     #[arg(value_name = "IMAGE", help_heading = "Input")]
     pub images: Vec<String>,
     /// Largest side in texels; a longer side is cut to it around the centre, 0 keeps everything
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Input")]
     pub crop: usize,
+    /// Resample maps of different sizes to the largest or the smallest of them (Catmull-Rom) [default: off, they are
+    /// refused]
+    #[arg(long, value_enum, help_heading = "Input")]
+    pub resize_to: Option<ResizeTo>,
     /// Channels of a texture: auto keeps grey as one channel, rgb is always three, alpha keeps alpha as well
     #[arg(long, value_enum, default_value_t = Channels::Auto, help_heading = "Input")]
     pub channels: Channels,

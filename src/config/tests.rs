@@ -17,7 +17,7 @@ pub(crate) fn parse(line: &str) -> Config {
 }
 
 pub(crate) fn textures(count: usize) -> Vec<TextureInfo> {
-    (0..count).map(|k| TextureInfo { name: format!("m{k}"), channels: 3, depth: 8 }).collect()
+    (0..count).map(|k| TextureInfo { name: format!("m{k}"), channels: 3, depth: 8, role: None }).collect()
 }
 
 /// The structure that a command line gives for `count` RGB textures of a size.
@@ -115,7 +115,10 @@ fn the_hash_follows_the_result() {
     // One other value for every setting; the flag says whether the result changes with it.
     let others = [
         ("images", json!(["maps/b.png"]), true),
+        ("images", json!(["albedo=maps/a.png"]), true),
+        ("images", json!(["other/a.png"]), false),
         ("crop", json!(0), true),
+        ("resize-to", json!("largest"), true),
         ("channels", json!("rgb"), true),
         ("weights", json!([0.5]), true),
         ("latent", json!([32, 32, 4]), true),

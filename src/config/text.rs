@@ -1,6 +1,6 @@
 //! Settings as text: TOML, flags, and the hash of what changes a result.
 
-use super::{Config, command};
+use super::{Config, Image, command};
 use crate::error::{Error, Result};
 use clap::FromArgMatches;
 use serde::de::IgnoredAny;
@@ -97,7 +97,7 @@ impl Config {
     /// of the one that it was made from.
     pub fn hash(&self) -> String {
         let mut kept = self.explicit();
-        kept.images = self.images.iter().map(|image| base_name(Path::new(image))).collect();
+        kept.images = self.images.iter().map(|image| bare(image)).collect();
         kept.load = self.load.as_deref().map(|path| base_name(path).into());
         let mut lines: Vec<String> = Vec::new();
         for (key, value) in kept.table() {
@@ -114,7 +114,7 @@ impl Config {
         let text = |key: &str, value: Value| match value {
             Value::Null => String::new(),
             Value::Array(items) if key == "images" => {
-                let names = items.iter().map(|image| base_name(Path::new(&plain(image))));
+                let names = items.iter().map(|image| bare(&plain(image)));
                 names.collect::<Vec<_>>().join("+")
             }
             Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
@@ -131,6 +131,12 @@ impl Config {
             _ => serde_json::Map::new(),
         }
     }
+}
+
+/// An image's entry without the folders of its path.
+fn bare(image: &str) -> String {
+    let image = Image::of(image);
+    image.with(&base_name(Path::new(image.path)))
 }
 
 /// The name of the last folder or file of a path, or the path as it is where it ends in none.

@@ -1,5 +1,6 @@
 //! What can be said about settings without an image: ranges and contradictions.
 
+use super::image::check_roles;
 use super::resolve::MAX_TEXELS;
 use super::{Config, EsDist, LatGrad, Optimizer};
 use crate::error::{Error, Result};
@@ -35,6 +36,7 @@ impl Config {
         if !self.images.is_empty() {
             check_images(self.images.len(), &self.weights)?;
         }
+        check_roles(&self.images)?;
         self.check_weights()?;
         self.check_decoder()?;
         check_level("--latent", self.latent.as_deref())?;
@@ -280,7 +282,8 @@ pub(super) fn check_images(images: usize, weights: &[f32]) -> Result<()> {
     }
     if !weights.is_empty() && weights.len() != images {
         return refuse(format!(
-            "--weights: {} weights for {images} images; give one per image, or leave --weights away",
+            "--weights: {} weights for {images} images; give one per image (those of a folder's maps belong in \
+             a --material file), or leave --weights away",
             weights.len()
         ));
     }

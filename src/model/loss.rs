@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn weights_are_normalised_per_texture_and_channel() {
-        let t = |channels| TextureInfo { name: "t".into(), channels, depth: 8 };
+        let t = |channels| TextureInfo { name: "t".into(), channels, depth: 8, role: None };
         assert_eq!(channel_weights(&[t(3), t(1)], &[1.0, 3.0]), [1.0 / 12.0, 1.0 / 12.0, 1.0 / 12.0, 0.75]);
         assert_eq!(channel_weights(&[t(2)], &[]), [0.5, 0.5]);
         assert_eq!(channel_weights(&[t(1), t(1)], &[0.0, 2.0]), [0.0, 1.0]);

@@ -7,4 +7,5 @@ pub mod math;
 pub mod mlp;
 pub mod position;
 pub mod quant;
+pub mod role;
 pub mod structure;

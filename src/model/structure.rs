@@ -1,5 +1,6 @@
 //! What a model looks like: everything that decoding needs except the parameter values.
 
+use super::role::Role;
 use serde::{Deserialize, Serialize};
 
 /// How a level is read between its latent texels.
@@ -89,6 +90,9 @@ pub struct TextureInfo {
     pub channels: usize,
     /// Bits per sample of the source: 8 or 16.
     pub depth: u32,
+    /// What it is for, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
 }
 
 /// Everything that decoding needs except the parameter values.

@@ -138,7 +138,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("record.ntes");
         let config = Config { qat: vec![2], mlp: vec![4], ..Config::default() };
-        let texture = TextureInfo { name: "t".into(), channels: 3, depth: 8 };
+        let texture = TextureInfo { name: "t".into(), channels: 3, depth: 8, role: None };
         let structure = config.resolve(14, 13, vec![texture]).unwrap();
         let geometry = Geometry::new(structure.clone()).unwrap();
         let wave = |k: usize| (0..16 * 16).map(|i| ((i * (k + 3)) as f32 * 0.1).sin() * 0.4 + 0.5).collect();

@@ -1,5 +1,6 @@
 //! The run folder: the names of its files, the trial before a run, and what an earlier run left.
 
+use crate::config::Image;
 use crate::error::{Error, Result};
 use crate::files::{base_name, folder_of, write_atomic};
 use std::io::Write;
@@ -67,7 +68,7 @@ impl Folder {
     pub fn refuse_own_images(&self, images: &[String]) -> Result<()> {
         let here = self.path.canonicalize().map_err(Error::io(&self.path))?;
         for image in images {
-            let path = Path::new(image);
+            let path = Path::new(Image::of(image).path);
             let inside = folder_of(path).canonicalize().is_ok_and(|folder| folder == here);
             if inside && picture_of(&base_name(path)).is_some() {
                 return Err(Error::config(format!("{image}: the run would write over it; choose another --out")));

@@ -1,10 +1,11 @@
 //! The images of a run: reading them, and finding the same ones again for --resume.
 
 use super::say;
-use crate::config::Config;
+use crate::config::{Config, Image, ResizeTo};
 use crate::error::{Error, Result};
 use crate::files::safe_name;
 use crate::files::write_atomic;
+use crate::model::structure::Channels;
 use crate::texture::{Texture, bundled, load};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -45,14 +46,21 @@ impl Material {
     pub fn load(config: &Config) -> Result<Self> {
         let textures = match config.images.is_empty() {
             true => bundled()?,
-            false => config.images.iter().map(|p| load(Path::new(p), config.channels)).collect::<Result<_>>()?,
+            false => config.images.iter().map(|text| read(&Image::of(text), config.channels)).collect::<Result<_>>()?,
         };
-        Ok(Self::prepare(textures, config.crop))
+        Self::prepare(textures, config.crop, config.resize_to)
     }
 
-    /// Crops textures and names them safely.
-    pub fn prepare(mut textures: Vec<Texture>, crop: usize) -> Self {
+    /// Brings textures to one size, crops them and names them safely.
+    ///
+    /// # Errors
+    /// Maps of a material, which roles make it, of sizes that differ before the crop: it would cut them differently.
+    pub fn prepare(mut textures: Vec<Texture>, crop: usize, resize_to: Option<ResizeTo>) -> Result<Self> {
         let mut cropped = vec![];
+        match resize_to {
+            Some(to) => resize(&mut textures, to)?,
+            None => check_sizes(&textures)?,
+        }
         for texture in &mut textures {
             texture.notes.iter().for_each(|note| say(&format!("{}: {note}", texture.file_name)));
             texture.info.name = safe_name(&texture.info.name);
@@ -71,7 +79,7 @@ impl Material {
         cropped.iter().for_each(|line| say(line));
         let source = |t: &Texture| Source { file: t.file_name.clone(), crc32: format!("{:08x}", t.crc32) };
         let sources = textures.iter().map(source).collect();
-        Material { textures, sources }
+        Ok(Material { textures, sources })
     }
 }
 
@@ -121,14 +129,14 @@ impl Inputs {
         }
         let (mut textures, mut trouble) = (vec![], vec![]);
         for (image, source) in config.images.iter().zip(&self.images) {
-            let places = [PathBuf::from(image), folder.join(&self.base).join(image)];
-            match find(&places, config, source) {
+            let image = Image::of(image);
+            match find(&image, &folder.join(&self.base), config, source) {
                 Ok(texture) => textures.push(texture),
                 Err(e) => trouble.push(e.to_string()),
             }
         }
         match trouble.is_empty() {
-            true => Ok(Material::prepare(textures, config.crop)),
+            true => Material::prepare(textures, config.crop, config.resize_to),
             false => Err(Error::State(trouble.join("; "))),
         }
     }
@@ -138,11 +146,47 @@ impl Inputs {
     }
 }
 
-/// The first of `places` that is the file `source`; else what is wrong with the first.
-fn find(places: &[PathBuf], config: &Config, source: &Source) -> Result<Texture> {
+/// Reads one image as its entry says.
+pub fn read(image: &Image, channels: Channels) -> Result<Texture> {
+    if let Some(message) = image.misspelt() {
+        return Err(Error::config(message));
+    }
+    let mut texture = load(Path::new(image.path), image.channels.unwrap_or(channels))?;
+    texture.info.role = image.role;
+    Ok(texture)
+}
+
+/// Resamples all textures to the size of one of them.
+fn resize(textures: &mut [Texture], to: ResizeTo) -> Result<()> {
+    let sizes = textures.iter().map(|t| (t.width, t.height));
+    let texels = |&(width, height): &(usize, usize)| width * height;
+    let chosen = match to {
+        ResizeTo::Largest => sizes.max_by_key(texels),
+        ResizeTo::Smallest => sizes.min_by_key(texels),
+    };
+    let Some((width, height)) = chosen else { return Ok(()) };
+    textures.iter_mut().try_for_each(|texture| texture.resize(width, height))
+}
+
+fn check_sizes(textures: &[Texture]) -> Result<()> {
+    let Some(first) = textures.first().filter(|_| textures.iter().any(|t| t.info.role.is_some())) else {
+        return Ok(());
+    };
+    match textures.iter().find(|t| (t.width, t.height) != (first.width, first.height)) {
+        None => Ok(()),
+        Some(other) => Err(Error::config(format!(
+            "{} is {}x{} texels but {} is {}x{}; give maps of one size, or --resize-to largest or smallest",
+            first.file_name, first.width, first.height, other.file_name, other.width, other.height
+        ))),
+    }
+}
+
+/// The image at its path, or else from `base`, if it is the file `source`; else what is wrong with the first.
+fn find(image: &Image, base: &Path, config: &Config, source: &Source) -> Result<Texture> {
     let mut first = None;
-    for path in places {
-        match load(path, config.channels) {
+    for path in [PathBuf::from(image.path), base.join(image.path)] {
+        let Some(text) = path.to_str() else { continue };
+        match read(&Image { path: text, ..*image }, config.channels) {
             Ok(texture) if format!("{:08x}", texture.crc32) == source.crc32 => return Ok(texture),
             Ok(_) => first.get_or_insert(Error::file(path, "is not the file that the run began with")),
             Err(e) => first.get_or_insert(e),

@@ -9,6 +9,7 @@ pub mod info;
 pub mod inputs;
 pub mod interrupt;
 pub mod log;
+pub mod material;
 pub mod model_file;
 pub mod pictures;
 mod progress;

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::metrics::mse_to_psnr;
+use crate::model::role::Role;
 use crate::model::structure::Structure;
 use crate::train::{PHASES, Progress, Report, weighted_mean};
 use serde::Serialize;
@@ -88,6 +89,9 @@ pub struct TextureSummary {
     pub file: String,
     /// CRC-32 (IEEE) of the source file's bytes.
     pub crc32: String,
+    /// What it is for, where that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// 1 to 4.
     pub channels: usize,
     /// Bits a sample.
@@ -204,7 +208,8 @@ impl Summary {
         if self.textures.len() > 1 {
             for t in &self.textures {
                 let (float, q, ssim) = (db(t.psnr_db), db(t.psnr_q_db), printed(t.ssim, 4));
-                line(&t.file, format!("{float} dB float, {q} dB as decoded, SSIM {ssim}"));
+                let role = t.role.map(|role| format!(", {role}")).unwrap_or_default();
+                line(&t.file, format!("{float} dB float, {q} dB as decoded, SSIM {ssim}{role}"));
             }
         }
         out
@@ -218,6 +223,7 @@ fn texture(facts: &Facts, k: usize) -> TextureSummary {
         name: info.name.clone(),
         file: source.file.clone(),
         crc32: source.crc32.clone(),
+        role: info.role,
         channels: info.channels,
         depth: info.depth,
         loss_weight: facts.config.weights.get(k).copied().unwrap_or(1.0),

@@ -2,7 +2,8 @@
 
 use super::coded::{Coded, is_coded};
 use super::folder::{CONFIG, Folder, RECORD, distinct_names};
-use super::inputs::Material;
+use super::inputs::{self, Material};
+use super::material;
 use super::model_file::{Model, load_model_up_to};
 use super::print;
 use super::region::Region;
@@ -10,14 +11,14 @@ use super::summary::{Facts, Summary};
 use crate::backend::cpu::{Cpu, CpuOptions};
 use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, State};
-use crate::config::{Config, Simd};
+use crate::config::{Config, Image, Simd};
 use crate::error::{Error, Result};
 use crate::eval;
 use crate::model::decode::Geometry;
 use crate::model::structure::{Channels, Coding, Parameters, Rng, Structure, TextureInfo};
 use crate::noise::Noise;
 use crate::texture::write::{Format, Picture, Rows};
-use crate::texture::{Target, Texture, load};
+use crate::texture::{Target, Texture};
 use crate::train::{Progress, measure};
 use std::path::{Path, PathBuf};
 
@@ -31,15 +32,16 @@ pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>, mos
     let config = run_config(path)?;
     let coded = model.coded(path, config.coding)?.into_owned();
     let Model { structure, parameters, .. } = model;
+    let images = material::of_folder(images)?;
     if images.len() != structure.textures.len() {
         let (given, wanted) = (images.len(), structure.textures.len());
         return Err(Error::config(format!("IMAGE: {given} images; the model is of {wanted}, give them in its order")));
     }
-    let textures = images.iter().zip(&structure.textures).map(|(image, info)| load_as(Path::new(image), info));
+    let textures = images.iter().zip(&structure.textures).map(|(image, info)| load_as(&Image::of(image), info));
     let textures: Vec<Texture> = textures.collect::<Result<_>>()?;
     // The crop that the fit made: its size is the model's, wherever a side was cut.
     let Material { textures, sources } =
-        Material::prepare(textures, structure.source_width.max(structure.source_height));
+        Material::prepare(textures, structure.source_width.max(structure.source_height), config.resize_to)?;
     let size = (structure.source_width, structure.source_height);
     if let Some(other) = textures.iter().find(|t| (t.width, t.height) != size) {
         let (name, width, height) = (&other.file_name, other.width, other.height);
@@ -79,16 +81,21 @@ pub(super) fn run_config(path: &Path) -> Result<Config> {
 }
 
 /// Reads an image with the channels that the model has of it.
-fn load_as(path: &Path, info: &TextureInfo) -> Result<Texture> {
+fn load_as(image: &Image, info: &TextureInfo) -> Result<Texture> {
     let mode = match info.channels {
         1 => Channels::Auto,
         3 => Channels::Rgb,
         _ => Channels::Alpha,
     };
-    let texture = load(path, mode)?;
+    let texture = inputs::read(&Image { channels: Some(mode), ..*image }, mode)?;
+    if let (Some(role), Some(of)) = (image.role, info.role)
+        && role != of
+    {
+        return Err(Error::config(format!("{role}={}: the model has {} there as {of}", image.path, info.name)));
+    }
     match texture.info.channels {
         n if n == info.channels => Ok(texture),
-        n => Err(Error::file(path, format!("has {n} channels; the model has {} of it", info.channels))),
+        n => Err(Error::file(image.path, format!("has {n} channels; the model has {} of it", info.channels))),
     }
 }
 

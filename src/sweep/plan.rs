@@ -12,11 +12,11 @@
 //! filter = "nearest,bilinear"
 //! ```
 
-use crate::config::Config;
+use crate::config::{Config, Image};
 use crate::error::{Error, Result};
 use crate::files::{folder_of, read_up_to};
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::{Table, Value};
 
 /// Cells of a plan at most.
@@ -163,8 +163,11 @@ impl Settings<'_> {
                 return Err(Error::file(path, format!("{key}: the sweep itself chooses it")));
             }
         }
-        let located: Vec<PathBuf> = images.iter().map(|image| data.join(image)).collect();
-        let text: Option<Vec<Value>> = located.iter().map(|p| p.to_str().map(|s| Value::String(s.into()))).collect();
+        let located = |image: &String| {
+            let image = Image::of(image);
+            data.join(image.path).to_str().map(|path| Value::String(image.with(path)))
+        };
+        let text: Option<Vec<Value>> = images.iter().map(located).collect();
         let text = text.ok_or_else(|| Error::file(path, "images: a path is no UTF-8 text"))?;
         table.insert("images".into(), Value::Array(text));
         let text = toml::to_string(&table).map_err(|e| Error::file(path, e.to_string()))?;
@@ -201,7 +204,9 @@ fn plain(value: &Value) -> String {
 
 /// What images are called together: their names without folders and extensions.
 pub fn together(images: &[String]) -> String {
-    let stem = |image: &String| Path::new(image).file_stem().map_or("".into(), |s| s.to_string_lossy().into_owned());
+    let stem = |image: &String| {
+        Path::new(Image::of(image).path).file_stem().map_or("".into(), |s| s.to_string_lossy().into_owned())
+    };
     let names: Vec<String> = images.iter().map(stem).collect();
     if names.is_empty() { "bundled".into() } else { names.join("+") }
 }

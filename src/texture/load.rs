@@ -224,7 +224,7 @@ fn into_texture(samples: Samples, path: &Path, crc32: u32, channels: Channels) -
     };
     let planes: Vec<_> = sources.iter().map(plane).collect();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let info = TextureInfo { name, channels: planes.len(), depth };
+    let info = TextureInfo { name, channels: planes.len(), depth, role: None };
     Texture { info, file_name: files::base_name(path), crc32, width, height, planes, notes }
 }
 

@@ -3,6 +3,7 @@
 pub mod jpeg;
 mod ktx2;
 pub mod load;
+pub mod roles;
 pub mod synth;
 pub mod target;
 pub mod write;
@@ -10,8 +11,10 @@ pub mod write;
 pub use load::{decode, load};
 pub use target::Target;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::structure::{Channels, TextureInfo};
+use image::imageops::{self, FilterType};
+use image::{ImageBuffer, Luma};
 
 /// Most texels across or down that a texture may have.
 pub const MAX_SIDE: usize = 32768;
@@ -51,6 +54,32 @@ impl Texture {
         }
         (self.width, self.height) = (width, height);
     }
+
+    /// Resamples to `width` x `height` texels by the Catmull-Rom cubic, widened where it shrinks. Says so in the notes.
+    ///
+    /// # Errors
+    /// Other proportions.
+    pub fn resize(&mut self, width: usize, height: usize) -> Result<()> {
+        let old = (self.width, self.height);
+        if old == (width, height) {
+            return Ok(());
+        }
+        if old.0 * height != old.1 * width {
+            return Err(Error::config(format!(
+                "--resize-to: {} is {}x{} texels; {width}x{height} has other proportions",
+                self.file_name, old.0, old.1
+            )));
+        }
+        for plane in &mut self.planes {
+            // Sides are below 2^15 and each plane has the size that it says.
+            let picture = ImageBuffer::<Luma<f32>, _>::from_raw(old.0 as u32, old.1 as u32, std::mem::take(plane));
+            let Some(picture) = picture else { continue };
+            *plane = imageops::resize(&picture, width as u32, height as u32, FilterType::CatmullRom).into_raw();
+        }
+        (self.width, self.height) = (width, height);
+        self.notes.push(format!("{}x{} resampled to {width}x{height} (Catmull-Rom)", old.0, old.1));
+        Ok(())
+    }
 }
 
 /// The four files of data/, in the order normal, roughness, albedo, ambient occlusion.
@@ -77,7 +106,7 @@ mod tests {
             (0..width * height).map(texel).collect()
         };
         Texture {
-            info: TextureInfo { name: "n".into(), channels, depth: 8 },
+            info: TextureInfo { name: "n".into(), channels, depth: 8, role: None },
             file_name: format!("n{width}x{height}.png"),
             crc32: 0,
             width,
@@ -110,6 +139,29 @@ mod tests {
         for n in [0, 6, 100] {
             assert_eq!(cropped(6, 4, n), (6, 4, 0.0, 3005.0));
         }
+    }
+
+    #[test]
+    fn resampling_keeps_means_and_refuses_other_proportions() {
+        let mut texture = numbered(8, 4, 2);
+        // A ramp in 0..1, and a constant.
+        texture.planes = vec![(0..32).map(|i| (i % 8) as f32 / 7.0).collect(), vec![0.25; 32]];
+        let mut larger = texture.clone();
+        larger.resize(16, 8).unwrap();
+        assert_eq!((larger.width, larger.height, larger.planes[0].len()), (16, 8, 128));
+        // Inside, a cubic of this kind reproduces a ramp: texel 7 of 16 lies at (7.5 / 2 - 0.5) = 3.25 of 8.
+        assert!((larger.planes[0][16 * 4 + 7] - 3.25 / 7.0).abs() < 1e-5, "{}", larger.planes[0][16 * 4 + 7]);
+        assert!(larger.planes[1].iter().all(|x| (x - 0.25).abs() < 1e-6));
+        assert!(larger.planes[0].iter().all(|x| (0.0..=1.0).contains(x)));
+        assert_eq!(larger.notes, ["8x4 resampled to 16x8 (Catmull-Rom)"]);
+        let mut smaller = texture.clone();
+        smaller.resize(4, 2).unwrap();
+        let mean: f32 = smaller.planes[0].iter().sum::<f32>() / 8.0;
+        assert!((mean - 0.5).abs() < 1e-5, "{mean}");
+        let mut same = texture.clone();
+        same.resize(8, 4).unwrap();
+        assert_eq!(same, texture);
+        assert!(texture.resize(8, 8).unwrap_err().to_string().contains("8x4 texels; 8x8 has other proportions"));
     }
 
     #[test]

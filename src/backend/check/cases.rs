@@ -95,7 +95,12 @@ fn case(number: u64, &(name, (width, height), channels, settings): &Line) -> Res
     let textures: Vec<TextureInfo> = channels
         .iter()
         .enumerate()
-        .map(|(t, &channels)| TextureInfo { name: format!("t{t}"), channels, depth: if t % 2 == 0 { 8 } else { 16 } })
+        .map(|(t, &channels)| TextureInfo {
+            name: format!("t{t}"),
+            channels,
+            depth: if t % 2 == 0 { 8 } else { 16 },
+            role: None,
+        })
         .collect();
     let config = Config::from_toml(settings, Path::new(name))?;
     let structure = config.resolve(width, height, textures)?;
