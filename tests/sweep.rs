@@ -12,7 +12,7 @@ const PLAN: &str = "images = [['a.png'], ['a.png', 'b.png']]\nseeds = [1, 2]\n[b
                     print-every = 4\n[axes]\nqat = [[1], [2]]\n[[case]]\nname = 'es'\n[[case]]\nname = 'gn'\n\
                     optimizer = 'gn'\ngn-texels = 200\niters = 2\n";
 /// Columns that tell of time, memory or the machine.
-const TIMES: [&str; 8] = ["encode_s", "cpu_s", "decode_s", "peak_rss_bytes", "device", "cpu_model", "commit", "out"];
+const TIMES: [&str; 7] = ["encode_s", "cpu_s", "decode_s", "peak_rss_bytes", "device", "cpu_model", "commit"];
 
 fn plan(text: &str) -> tempfile::TempDir {
     let place = place();

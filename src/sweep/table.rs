@@ -105,8 +105,13 @@ impl Row {
     }
 
     fn with(figure: impl Fn(&str) -> String, config: &Config) -> Row {
-        let images = |key: &str, value: String| if key == "images" { together(&config.images) } else { value };
-        let settings = config.cells().into_iter().map(|(key, value)| images(&key, value));
+        // The cell's name says where it ran; a folder's path would tie the table to a machine.
+        let text = |(key, value): (String, String)| match key.as_str() {
+            "images" => together(&config.images),
+            "out" => String::new(),
+            _ => value,
+        };
+        let settings = config.cells().into_iter().map(text);
         Row(FIGURES.iter().map(|name| figure(name)).chain(settings).collect())
     }
 }
