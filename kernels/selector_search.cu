@@ -31,11 +31,12 @@ __device__ __forceinline__ u32 digit(u32 combination, u32 below, u32 bits) {
 }
 
 /// One pass over level 0: `lanes` threads (a power of two up to NTC_THREADS) share a cell of cell_w x cell_h texels. Channels
-/// in turn, or with `joint` all at once; a combination is replaced only by one of strictly lower error. *changed counts
+/// in turn, or with `joint` all at once; a combination is replaced only by one of strictly lower error, to
+/// which comes, where there are costs, cost_unit times that of each value, costs[value of the level][index]. *changed counts
 /// values.
 extern "C" __global__ void __launch_bounds__(NTC_THREADS)
 search_selectors(const Scene scene, const float* packed, float* values, const u32* bits, int cell_w, int cell_h,
-                 int lanes, int joint, u64* changed) {
+                 int lanes, int joint, const int* costs, i64 cost_unit, int cost_window, u64* changed) {
     extern __shared__ __align__(16) unsigned char smem[];
     constexpr int CHANNELS = shape::CHANNELS0, BEFORE = shape::INPUTS - shape::CHANNELS0;
     float* shared = reinterpret_cast<float*>(smem);
@@ -131,9 +132,18 @@ search_selectors(const Scene scene, const float* packed, float* values, const u3
             }
             __syncthreads();
             for (u32 n = 0; n < many; ++n) {
-                const u64 error = errors[slot * NTC_CANDIDATES + n];
+                const u32 index = candidate(part + n, now);
+                u64 error = errors[slot * NTC_CANDIDATES + n];
+                if (costs != nullptr && counts) {
+                    u32 below = depth;
+                    for (int c = begin; c < end; ++c) {
+                        below -= bits[c];
+                        const i64 at = (cell * CHANNELS + c) * cost_window + digit(index, below, bits[c]);
+                        error += (u64)(costs[at] * cost_unit);
+                    }
+                }
                 if (part + n == 0 || error < least) {
-                    best = candidate(part + n, now);
+                    best = index;
                     least = error;
                 }
             }

@@ -9,8 +9,10 @@ pub use cases::cases;
 pub use watched::Watched;
 
 use super::{Backend, Damping, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, Seen, State};
+use crate::bitstream::price::prices;
 use crate::error::Result;
 use crate::model::decode::Geometry;
+use crate::model::price::Prices;
 use crate::model::quant::{MOST_JOINT_BITS, stored};
 use crate::model::structure::{Parameters, Rng};
 use crate::noise::Noise;
@@ -206,6 +208,11 @@ pub fn compare(case: &Case, steps: Steps, one: &mut dyn Backend, other: &mut dyn
         if case.geometry.structure.levels[0].selector_bits.iter().sum::<u32>() <= MOST_JOINT_BITS {
             both.step("search_selectors joint", |b| b.search_selectors(true))?;
         }
+        let structure = &case.geometry.structure;
+        let priced = prices(structure, &both.one.state()?.parameters, 50.0);
+        both.price(priced)?;
+        both.step("search_selectors priced", |b| b.search_selectors(false))?;
+        both.price(vec![])?;
     }
     both.step("reset_decoder_adam", |b| b.reset_decoder_adam())?;
     compare_stored(&mut both, steps)?;
@@ -243,6 +250,10 @@ fn compare_gauss_newton(both: &mut Both, steps: Steps) -> Result<()> {
             both.step(&op, |b| b.latent_gn(&step))?;
         }
         both.step("search_grid", |b| b.search_grid(level, 3))?;
+        let priced = prices(&case.geometry.structure, &both.one.state()?.parameters, 50.0);
+        both.price(priced)?;
+        both.step("search_grid priced", |b| b.search_grid(level, 3))?;
+        both.price(vec![])?;
     }
     let parameters = case.geometry.network.parameters();
     if parameters <= MOST_PARAMETERS {
@@ -282,6 +293,11 @@ impl Both<'_> {
     fn see(&mut self, seen: Seen) -> Result<()> {
         self.one.see_as_stored(seen)?;
         self.other.see_as_stored(seen)
+    }
+
+    fn price(&mut self, prices: Vec<Option<Prices>>) -> Result<()> {
+        self.one.price(prices.clone())?;
+        self.other.price(prices)
     }
 
     fn push(&mut self, op: &str, difference: Difference) {

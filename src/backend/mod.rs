@@ -10,6 +10,7 @@ pub mod simd;
 
 use crate::error::{Error, Result};
 use crate::estimate::adam::Adam;
+use crate::model::price::Prices;
 use crate::model::structure::Parameters;
 
 /// Everything that a run changes from iteration to iteration.
@@ -233,13 +234,16 @@ pub trait Backend {
         let flags = "--es-dist rademacher, --lat-phases";
         Err(Error::Backend(format!("{flags}: the {} backend has only normal numbers; use the CPU", self.name())))
     }
+    /// From now on searches of selectors and steps and searches on a grid weigh these prices, one a level, with the error;
+    /// an empty list takes them away.
+    fn price(&mut self, prices: Vec<Option<Prices>>) -> Result<()>;
     /// A latent step by central differences: the transposed taps of the sampled values' gradient, no noise in it.
     fn latent_fd(&mut self, _step: &LatentFd) -> Result<()> {
         Err(Error::Backend(format!("--lat-grad fd: the {} backend has no such step; use the CPU", self.name())))
     }
     /// A decoder step by Gauss-Newton; the report's statistic is the damping after it.
     fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport>;
-    /// A latent step by Gauss-Newton. No latent texel is kept that raises the loss.
+    /// A latent step by Gauss-Newton. No latent texel is kept that raises the loss, on a grid the loss and the price.
     fn latent_gn(&mut self, step: &LatentGn) -> Result<LatentReport>;
     /// Exact coordinate search on the grid of `bits` bits: each channel of each latent texel one step up and down.
     fn search_grid(&mut self, level: usize, bits: u32) -> Result<LatentReport>;

@@ -4,7 +4,7 @@
 //! coded row by row, and the channels of a latent texel one after the other.
 
 use super::mixing::Mixture;
-use super::range_coder::Coder;
+use super::range_coder::{Coder, Learner};
 
 /// Channels with models of their own; later ones share the last.
 const OWN: usize = 8;
@@ -96,53 +96,104 @@ impl Selectors {
         Selectors { mixture: Mixture::new([256, 128, 4096, 4096, 512].map(|n| n * nodes), nodes * 16), nodes }
     }
 
-    fn code(&mut self, coder: &mut impl Coder, bits: u32, contexts: [usize; 5], position: usize, value: u32) -> u32 {
+    fn code(&mut self, coder: &mut impl Coder, bits: u32, around: Around, value: u32) -> u32 {
         let mut read = 0;
         for k in 0..bits {
-            let node = if k < EXACT { 1 << k | read as usize } else { (1 << EXACT) + (k - EXACT) as usize };
-            let contexts = contexts.map(|context| context * self.nodes + node);
-            read = 2 * read + self.mixture.code(coder, contexts, node * 16 + position, value >> (bits - 1 - k) & 1);
+            let (contexts, set) = around.decision(self.nodes, k, read);
+            read = 2 * read + self.mixture.code(coder, contexts, set, value >> (bits - 1 - k) & 1);
         }
         read
     }
+
+    /// What `value` would cost, in 1/1024 bit.
+    fn cost(&self, bits: u32, around: Around, value: u32) -> i32 {
+        let decision = |k: u32| {
+            let (contexts, set) = around.decision(self.nodes, k, value >> (bits - k));
+            self.mixture.cost(contexts, set, value >> (bits - 1 - k) & 1)
+        };
+        (0..bits).map(decision).sum()
+    }
 }
+
+/// What a selector is expected from.
+#[derive(Clone, Copy)]
+struct Around {
+    contexts: [usize; 5],
+    /// Place in the block, 0 to 15.
+    position: usize,
+}
+
+impl Around {
+    /// Contexts and set of weights of decision `k` behind those of `read`, in a model of `nodes`.
+    #[inline(always)]
+    fn decision(self, nodes: usize, k: u32, read: u32) -> ([usize; 5], usize) {
+        let node = if k < EXACT { 1 << k | read as usize } else { (1 << EXACT) + (k - EXACT) as usize };
+        (self.contexts.map(|context| context * nodes + node), node * 16 + self.position)
+    }
+}
+
+/// Models of all channels of a level of selectors, and what they look at.
+struct SelectorModels<'a> {
+    models: Vec<Selectors>,
+    blocks: Option<Blocks<'a>>,
+    /// Selectors across and down a block.
+    cell: (usize, usize),
+}
+
+impl<'a> SelectorModels<'a> {
+    fn new(grid: &Grid, blocks: Option<Blocks<'a>>) -> Self {
+        let channels = grid.bits.len();
+        let deepest =
+            |c: usize| if c + 1 < OWN { grid.bits(c) } else { (c..channels).map(|c| grid.bits(c)).max().unwrap_or(1) };
+        let models = (0..channels.min(OWN)).map(|c| Selectors::new(deepest(c))).collect();
+        let blocks = blocks.filter(|b| b.width > 0 && grid.width.is_multiple_of(b.width));
+        let blocks = blocks.filter(|b| b.height > 0 && grid.height.is_multiple_of(b.height));
+        let cell = blocks.map_or((4, 4), |b| (grid.width / b.width, grid.height / b.height));
+        SelectorModels { models, blocks, cell }
+    }
+
+    /// The latent class of the block at (x, y).
+    fn class(&self, x: usize, y: usize) -> usize {
+        self.blocks.map_or(0, |b| b.class(x / self.cell.0, y / self.cell.1))
+    }
+
+    /// What channel c at (x, y) is expected from.
+    #[inline(always)]
+    fn around(&self, grid: &Grid, class: usize, (x, y, c): (usize, usize, usize)) -> Around {
+        let top = |value: i32, c: usize| (value >> grid.bits(c).saturating_sub(3)) as usize;
+        let near = |(dx, dy)| top(grid.at(x as isize + dx, y as isize + dy, c).unwrap_or(0), c);
+        let before = c.checked_sub(1).and_then(|c| Some(top(grid.at(x as isize, y as isize, c)?, c))).unwrap_or(0);
+        let [left, up, up_left, up_right] = NEAR.map(near);
+        let position = 4 * part(y, self.cell.1) + part(x, self.cell.0);
+        let border = usize::from(x % self.cell.0 == 0) + 2 * usize::from(y % self.cell.1 == 0);
+        let contexts = [
+            (up_left * 8 + up_right) * 4 + border,
+            position * 8 + left,
+            class,
+            ((left * 8 + up) * 8 + up_left) * 8 + up_right,
+            (left * 8 + up) * 8 + before,
+        ];
+        Around { contexts, position }
+    }
+}
+
+/// Neighbours that a selector is expected from: left, up, up-left, up-right.
+const NEAR: [(isize, isize); 4] = [(-1, 0), (0, -1), (-1, -1), (1, -1)];
 
 /// Codes a level of selectors; `account` is that of channel 0. Returns false where the coder ran out of bytes.
 pub fn selectors(coder: &mut impl Coder, grid: &mut Grid, blocks: Option<Blocks>, account: usize) -> bool {
-    let channels = grid.bits.len();
-    let deepest =
-        |c: usize| if c + 1 < OWN { grid.bits(c) } else { (c..channels).map(|c| grid.bits(c)).max().unwrap_or(1) };
-    let mut models: Vec<_> = (0..channels.min(OWN)).map(|c| Selectors::new(deepest(c))).collect();
-    let blocks = blocks.filter(|b| b.width > 0 && grid.width.is_multiple_of(b.width));
-    let blocks = blocks.filter(|b| b.height > 0 && grid.height.is_multiple_of(b.height));
-    let (cell_width, cell_height) = blocks.map_or((4, 4), |b| (grid.width / b.width, grid.height / b.height));
+    let mut all = SelectorModels::new(grid, blocks);
     for y in 0..grid.height {
         for x in 0..grid.width {
-            let class = blocks.map_or(0, |b| b.class(x / cell_width, y / cell_height));
-            let position = 4 * part(y, cell_height) + part(x, cell_width);
-            let border = usize::from(x % cell_width == 0) + 2 * usize::from(y % cell_height == 0);
-            let mut before = 0;
-            for c in 0..channels {
-                let bits = grid.bits(c);
-                let near = |dx: isize, dy: isize| {
-                    let value = grid.at(x as isize + dx, y as isize + dy, c).unwrap_or(0);
-                    (value >> bits.saturating_sub(3)) as usize
-                };
-                let [left, up, up_left, up_right] = [near(-1, 0), near(0, -1), near(-1, -1), near(1, -1)];
-                let contexts = [
-                    (up_left * 8 + up_right) * 4 + border,
-                    position * 8 + left,
-                    class,
-                    ((left * 8 + up) * 8 + up_left) * 8 + up_right,
-                    (left * 8 + up) * 8 + before,
-                ];
+            let class = all.class(x, y);
+            for c in 0..grid.bits.len() {
+                let around = all.around(grid, class, (x, y, c));
                 let place = grid.place(x, y, c);
                 let value = grid.indices.get(place).map_or(0, |&v| u32::from(v));
                 coder.account(account + c);
-                let Some(model) = models.get_mut(c.min(OWN - 1)) else { return false };
-                let value = model.code(coder, bits, contexts, position, value);
+                let Some(model) = all.models.get_mut(c.min(OWN - 1)) else { return false };
+                let value = model.code(coder, grid.bits(c), around, value);
                 grid.set(place, value);
-                before = (value >> bits.saturating_sub(3)) as usize;
             }
             if !coder.sound() {
                 return false;
@@ -150,6 +201,48 @@ pub fn selectors(coder: &mut impl Coder, grid: &mut Grid, blocks: Option<Blocks>
         }
     }
     true
+}
+
+/// Costs of every value of every selector in 1/1024 bit, \[selector]\[value], and the number of values: what it would
+/// take itself, and what the selectors that are expected from it would take then, all others as they are.
+pub fn selector_costs(grid: &mut Grid, blocks: Option<Blocks>) -> (usize, Vec<i32>) {
+    let window = 1usize << grid.bits.iter().copied().max().unwrap_or(0);
+    let mut costs = vec![0i32; grid.indices.len() * window];
+    let mut all = SelectorModels::new(grid, blocks);
+    let mut add = |place: usize, value: u32, cost: i32| {
+        if let Some(sum) = costs.get_mut(place * window + value as usize) {
+            *sum += cost;
+        }
+    };
+    for y in 0..grid.height {
+        for x in 0..grid.width {
+            let class = all.class(x, y);
+            for c in 0..grid.bits.len() {
+                let Some(model) = all.models.get(c.min(OWN - 1)) else { continue };
+                let (bits, place) = (grid.bits(c), grid.place(x, y, c));
+                let value = grid.indices.get(place).map_or(0, |&v| u32::from(v));
+                let around = all.around(grid, class, (x, y, c));
+                (0..1 << bits).for_each(|v| add(place, v, model.cost(bits, around, v)));
+                let inside = |&(dx, dy): &(isize, isize)| {
+                    let (x, y) = (x.checked_add_signed(dx)?, y.checked_add_signed(dy)?);
+                    (x < grid.width).then(|| (grid.place(x, y, c), bits))
+                };
+                let before = c.checked_sub(1).map(|c| (grid.place(x, y, c), grid.bits(c)));
+                for (source, depth) in NEAR.iter().filter_map(inside).chain(before).collect::<Vec<_>>() {
+                    let now = grid.indices.get(source).map_or(0, |&v| u32::from(v));
+                    for v in 0..1 << depth {
+                        grid.set(source, v);
+                        add(source, v, model.cost(bits, all.around(grid, class, (x, y, c)), value));
+                    }
+                    grid.set(source, now);
+                }
+                if let Some(model) = all.models.get_mut(c.min(OWN - 1)) {
+                    model.code(&mut Learner, bits, around, value);
+                }
+            }
+        }
+    }
+    (window, costs)
 }
 
 /// Size classes of a magnitude, two an octave: 0, 1, 2, 3, 4-5, 6-7, 8-11, ...; 15 at most.
@@ -220,17 +313,27 @@ impl Difference {
     }
 
     /// Codes `difference`, which lies within -`below`..=`above` (a reader's may lie beyond).
-    fn code(
-        &mut self,
-        coder: &mut impl Coder,
-        contexts: [usize; 3],
-        difference: i32,
-        (below, above): (i32, i32),
-    ) -> i32 {
-        let mut decide = |node: usize, bit: bool| {
+    fn code(&mut self, coder: &mut impl Coder, contexts: [usize; 3], difference: i32, limits: (i32, i32)) -> i32 {
+        Self::walk(difference, limits, |node, bit| {
             let contexts = contexts.map(|context| context * Self::NODES + node);
             self.mixture.code(coder, contexts, node, u32::from(bit)) != 0
-        };
+        })
+    }
+
+    /// What `difference` would cost, in 1/1024 bit.
+    fn cost(&self, contexts: [usize; 3], difference: i32, limits: (i32, i32)) -> i32 {
+        let mut sum = 0;
+        Self::walk(difference, limits, |node, bit| {
+            let contexts = contexts.map(|context| context * Self::NODES + node);
+            sum += self.mixture.cost(contexts, node, u32::from(bit));
+            bit
+        });
+        sum
+    }
+
+    /// The decisions of a difference, each taken by `decide`; returns what they say.
+    #[inline(always)]
+    fn walk(difference: i32, (below, above): (i32, i32), mut decide: impl FnMut(usize, bool) -> bool) -> i32 {
         if decide(0, difference == 0) || (below <= 0 && above <= 0) {
             return 0;
         }
@@ -278,15 +381,51 @@ pub fn latents(coder: &mut impl Coder, grid: &mut Grid, account: usize) -> bool 
     true
 }
 
-/// Codes one latent; `rows` are the differences of this row and of the one above.
-fn latent(
-    coder: &mut impl Coder,
-    grid: &mut Grid,
-    (x, y, c): (usize, usize, usize),
-    predictor: &mut Predictor,
-    model: &mut Difference,
-    rows: &mut [Vec<i32>; 2],
-) {
+/// Values that [`latent_costs`] prices around the present one, each way.
+const REACH: u32 = 2;
+
+/// Costs of the values around every latent's own in 1/1024 bit: the first index priced of each, how many are, and the costs
+/// \[latent]\[index - first]. What later latents would take for it is left out.
+pub fn latent_costs(grid: &mut Grid) -> (Vec<u16>, usize, Vec<i32>) {
+    let window = 2 * REACH as usize + 1;
+    let channels = grid.bits.len();
+    let (mut first, mut costs) = (Vec::with_capacity(grid.indices.len()), Vec::new());
+    let mut predictors: Vec<_> = (0..channels).map(Predictor::new).collect();
+    let mut models: Vec<_> = (0..channels.min(OWN)).map(|_| Difference::new()).collect();
+    let mut rows = [vec![0i32; grid.width * channels], vec![0i32; grid.width * channels]];
+    for y in 0..grid.height {
+        for x in 0..grid.width {
+            for (c, predictor) in predictors.iter_mut().enumerate() {
+                let Some(model) = models.get_mut(c.min(OWN - 1)) else { continue };
+                let expected = expect(grid, (x, y, c), predictor, &rows);
+                let value = grid.indices.get(grid.place(x, y, c)).map_or(0, |&v| u32::from(v));
+                let last = (1u32 << grid.bits(c)) - 1;
+                let start = value.saturating_sub(REACH);
+                first.push(start as u16);
+                costs.extend((start..start + window as u32).map(|v| {
+                    let difference = i64::from(v.min(last)) - expected.value;
+                    model.cost(expected.contexts, difference as i32, expected.limits)
+                }));
+                latent(&mut Learner, grid, (x, y, c), predictor, model, &mut rows);
+            }
+        }
+        rows.swap(0, 1);
+    }
+    (first, window, costs)
+}
+
+/// What a latent is expected to be, and what the decisions about it are told apart by.
+struct Expected {
+    /// In 1/16, counted from the middle of the range.
+    fine: i64,
+    value: i64,
+    contexts: [usize; 3],
+    /// How far a value may lie below and above.
+    limits: (i32, i32),
+}
+
+/// Expects one latent; the predictor's inputs are left for its update.
+fn expect(grid: &Grid, (x, y, c): (usize, usize, usize), predictor: &mut Predictor, rows: &[Vec<i32>; 2]) -> Expected {
     let bits = grid.bits(c);
     let (half, last) = (1i64 << (bits - 1), (1i64 << bits) - 1);
     gather(grid, (x, y, c), &mut predictor.inputs);
@@ -294,7 +433,7 @@ fn latent(
     let expected = (((fine + 8) >> 4) + half).clamp(0, last);
 
     let channels = grid.bits.len();
-    let [this, above] = &rows;
+    let [this, above] = rows;
     let difference = |row: &[i32], dx: isize, back: usize| {
         let place = usize::try_from(x as isize + dx).ok().filter(|&x| x < grid.width).zip(c.checked_sub(back));
         place.and_then(|(x, c)| row.get(x * channels + c)).copied().unwrap_or(0)
@@ -312,10 +451,24 @@ fn latent(
         8 * (size_class(4 * i64::from(earlier(1).abs())) / 2) + size_class(4 * i64::from(earlier(2).abs())) / 2,
         3 * size_class(energy * 2 / 3) + sign_class(earlier(1)),
     ];
+    let limits = (expected as i32, (last - expected) as i32);
+    Expected { fine, value: expected, contexts, limits }
+}
 
+/// Codes one latent; `rows` are the differences of this row and of the one above.
+fn latent(
+    coder: &mut impl Coder,
+    grid: &mut Grid,
+    (x, y, c): (usize, usize, usize),
+    predictor: &mut Predictor,
+    model: &mut Difference,
+    rows: &mut [Vec<i32>; 2],
+) {
+    let (half, last) = (1i64 << (grid.bits(c) - 1), (1i64 << grid.bits(c)) - 1);
+    let Expected { fine, value: expected, contexts, limits } = expect(grid, (x, y, c), predictor, rows);
+    let channels = grid.bits.len();
     let place = grid.place(x, y, c);
     let value = grid.indices.get(place).map_or(0, |&v| i64::from(v));
-    let limits = (expected as i32, (last - expected) as i32);
     let coded = model.code(coder, contexts, (value - expected) as i32, limits);
     let value = (expected + i64::from(coded)).clamp(0, last);
     grid.set(place, value as u32);
@@ -339,63 +492,5 @@ fn gather(grid: &Grid, (x, y, c): (usize, usize, usize), into: &mut Vec<i64>) {
     into.extend([(-1, 0), (0, -1), (-1, -1), (1, -1), (-2, 0), (0, -2)].map(|(dx, dy)| near(dx, dy, c)));
     for earlier in c.saturating_sub(EARLIER)..c {
         into.extend([(0, 0), (-1, 0), (0, -1)].map(|(dx, dy)| near(dx, dy, earlier)));
-    }
-}
-
-/// One layer's half floats.
-#[derive(Clone, Copy, Debug)]
-struct Halves {
-    /// Exponent of the largest magnitude.
-    scale: u32,
-    /// Context of the layer, its weights and biases apart.
-    class: usize,
-}
-
-/// The model of half floats.
-#[derive(Debug)]
-pub struct HalfCoder {
-    mixture: Mixture<2>,
-}
-
-impl HalfCoder {
-    /// Contexts of one number's decisions: steps below the scale, the sign, the first two digits.
-    const NODES: usize = 64;
-    const SIGN: usize = 32;
-    const DIGITS: usize = 33;
-    /// Layers with contexts of their own, weights and biases apart.
-    const CLASSES: usize = 8;
-
-    /// Nothing learnt yet.
-    pub fn new() -> Self {
-        HalfCoder { mixture: Mixture::new([Self::NODES, Self::NODES * Self::CLASSES], Self::NODES) }
-    }
-
-    /// Codes the bits of finite half floats, one part (weights or biases) of a layer.
-    pub fn code(&mut self, coder: &mut impl Coder, layer: usize, biases: bool, values: &mut [u16]) {
-        let scale = values.iter().map(|v| u32::from(v >> 10 & 31)).max().unwrap_or(0);
-        let part = Halves { scale: coder.code_even(scale, 5), class: 2 * layer.min(3) + usize::from(biases) };
-        for value in values {
-            if coder.sound() {
-                *value = self.one(coder, part, *value);
-            }
-        }
-    }
-
-    fn one(&mut self, coder: &mut impl Coder, Halves { scale, class }: Halves, value: u16) -> u16 {
-        let mut decide = |node: usize, bit: bool| {
-            self.mixture.code(coder, [node, class * Self::NODES + node], node, u32::from(bit)) != 0
-        };
-        let steps = scale.saturating_sub(u32::from(value >> 10 & 31));
-        let mut read = 0;
-        while read < scale && decide(read as usize, read < steps) {
-            read += 1;
-        }
-        let negative = decide(Self::SIGN, value >> 15 != 0);
-        let kind = Self::DIGITS + 3 * read.min(3) as usize;
-        let first = decide(kind, value >> 9 & 1 != 0);
-        let second = decide(kind + 1 + usize::from(first), value >> 8 & 1 != 0);
-        let rest = coder.code_even(u32::from(value & 255), 8) as u16;
-        let exponent = (scale - read) as u16;
-        u16::from(negative) << 15 | exponent << 10 | u16::from(first) << 9 | u16::from(second) << 8 | rest
     }
 }

@@ -4,6 +4,7 @@
 //! the weights, of which another context chooses a set, follow the gradient of the coding cost (Mahoney, PAQ).
 
 use super::range_coder::{Coder, ONE};
+use std::sync::LazyLock;
 
 /// Log odds in units of 1/256 are kept within +-LIMIT.
 const LIMIT: i32 = 2047;
@@ -18,6 +19,12 @@ static SQUASH: [i16; 4096] = squash_table();
 static STRETCH: [i16; 4096] = stretch_table();
 /// Share of the difference that a counter takes on its n-th change, in 1/65536: 1 / (n + 1.6).
 static RATE: [i32; 256] = rate_table();
+
+/// Bits, in 1/1024, of a decision of probability p / 4096.
+static COST: LazyLock<Vec<i32>> = LazyLock::new(|| {
+    let bits = |p: u32| (-1024.0 * (f64::from(p.max(1)) / f64::from(ONE)).log2()).round() as i32;
+    (0..=ONE).map(bits).collect()
+});
 
 /// Odds of an untouched counter.
 const EVEN: u16 = 1 << 15;
@@ -113,12 +120,9 @@ impl<const N: usize> Mixture<N> {
         Mixture { counters, weights: vec![([START / N as i32; N], 0); sets] }
     }
 
-    /// Codes one decision in the given context of each model, and learns from it.
-    ///
-    /// A context beyond its table is a mistake of the caller; it counts as even odds.
-    #[inline]
-    pub fn code(&mut self, coder: &mut impl Coder, contexts: [usize; N], set: usize, bit: u32) -> u32 {
-        let Some((weights, bias)) = self.weights.get_mut(set) else { return coder.code(bit, ONE / 2) };
+    /// The inputs and the probability of a 1, in 1/4096, in the given contexts.
+    #[inline(always)]
+    fn expect(&self, contexts: [usize; N], (weights, bias): &([i32; N], i32)) -> ([i32; N], i32) {
         let mut inputs = [0; N];
         let mut sum = i64::from(*bias) * i64::from(BIAS);
         let looked_up = self.counters.iter().zip(contexts);
@@ -127,14 +131,33 @@ impl<const N: usize> Mixture<N> {
             sum += i64::from(*input) * i64::from(*weight);
         }
         let odds = (sum >> 16).clamp(i64::from(-LIMIT), i64::from(LIMIT)) as i32;
-        let p = squash(odds).clamp(1, ONE as i32 - 1);
+        (inputs, squash(odds).clamp(1, ONE as i32 - 1))
+    }
+
+    /// What a decision would cost in the given contexts, in 1/1024 bit; nothing is learnt.
+    #[inline]
+    pub fn cost(&self, contexts: [usize; N], set: usize, bit: u32) -> i32 {
+        let p = self.weights.get(set).map_or(ONE as i32 / 2, |set| self.expect(contexts, set).1);
+        let p = if bit != 0 { p } else { ONE as i32 - p };
+        COST.get(p as usize).copied().unwrap_or(0)
+    }
+
+    /// Codes one decision in the given context of each model, and learns from it.
+    ///
+    /// A context beyond its table is a mistake of the caller; it counts as even odds.
+    #[inline]
+    pub fn code(&mut self, coder: &mut impl Coder, contexts: [usize; N], set: usize, bit: u32) -> u32 {
+        let Some(chosen) = self.weights.get(set) else { return coder.code(bit, ONE / 2) };
+        let (inputs, p) = self.expect(contexts, chosen);
         let bit = coder.code(bit, p as u32);
         let error = (((bit as i32) << 12) - p) * STEP;
         let learn = |weight: &mut i32, input: i32| {
             *weight = (*weight + ((input * error + 0x2000) >> 14)).clamp(-MOST, MOST);
         };
-        weights.iter_mut().zip(inputs).for_each(|(weight, input)| learn(weight, input));
-        learn(bias, BIAS);
+        if let Some((weights, bias)) = self.weights.get_mut(set) {
+            weights.iter_mut().zip(inputs).for_each(|(weight, input)| learn(weight, input));
+            learn(bias, BIAS);
+        }
         for (counters, context) in self.counters.iter_mut().zip(contexts) {
             if let Some(counter) = counters.get_mut(context) {
                 counter.update(bit);
@@ -182,6 +205,17 @@ mod tests {
         // The entropy of 0.1 is 0.469 bits.
         let each = tally.bits[0] / f64::from(n);
         assert!((0.46..0.5).contains(&each), "{each}");
+    }
+
+    #[test]
+    fn a_cost_is_what_coding_would_take() {
+        let (mut mixture, mut tally) = (Mixture::new([3, 2], 2), Tally::new(1));
+        for k in 0..500usize {
+            let (contexts, bit) = ([k % 3, k % 2], u32::from(k % 7 < 4));
+            let (before, cost) = (tally.bits[0], mixture.cost(contexts, k % 2, bit));
+            mixture.code(&mut tally, contexts, k % 2, bit);
+            assert!((tally.bits[0] - before - f64::from(cost) / 1024.0).abs() < 1e-3, "{k}");
+        }
     }
 
     #[test]

@@ -7,11 +7,13 @@
 pub mod container;
 mod context;
 pub mod fixed;
+mod halves;
 pub mod harness;
 mod header;
 mod mixing;
 mod pack;
 pub mod part;
+pub mod price;
 pub mod range_coder;
 pub mod record;
 

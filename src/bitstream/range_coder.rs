@@ -34,6 +34,15 @@ pub trait Coder {
     }
 }
 
+/// A coder whose bytes nobody wants: models learn as if it wrote.
+pub struct Learner;
+
+impl Coder for Learner {
+    fn code(&mut self, bit: u32, _p: u32) -> u32 {
+        bit
+    }
+}
+
 /// Writes decisions.
 #[derive(Debug)]
 pub struct Encoder {

@@ -1,7 +1,8 @@
 //! What a file holds, and the way to bytes and back.
 
 use super::container::{self, Section};
-use super::context::{Blocks, Grid, HalfCoder, latents, selectors};
+use super::context::{Blocks, Grid, latents, selectors};
+use super::halves::HalfCoder;
 use super::header::{self, Header};
 use super::range_coder::{Coder, DECISIONS_PER_BYTE, Decoder, Encoder, Tally};
 use super::{Result, fixed, refuse};
@@ -225,11 +226,14 @@ fn code_level(
     if !shape.is_selector() {
         return latents(coder, &mut grid, account);
     }
-    let block_level = structure.levels.get(1);
-    let block_bits = block_level.map(|level| fixed::bits_of(structure, level)).unwrap_or_default();
-    let blocks = block_level.zip(below);
-    let blocks = blocks.map(|(l, indices)| Blocks { width: l.width, height: l.height, bits: &block_bits, indices });
-    selectors(coder, &mut grid, blocks, account)
+    let block_bits = structure.levels.get(1).map(|level| fixed::bits_of(structure, level)).unwrap_or_default();
+    selectors(coder, &mut grid, blocks_of(structure, &block_bits, below), account)
+}
+
+/// What selectors know of level 1, whose channels have `bits` and indices `below`.
+pub(super) fn blocks_of<'a>(structure: &Structure, bits: &'a [u32], below: Option<&'a [u16]>) -> Option<Blocks<'a>> {
+    let blocks = structure.levels.get(1).zip(below);
+    blocks.map(|(level, indices)| Blocks { width: level.width, height: level.height, bits, indices })
 }
 
 /// The decoder's layers.

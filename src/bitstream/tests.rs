@@ -2,6 +2,8 @@
 #![allow(clippy::indexing_slicing, clippy::unwrap_used)]
 
 use super::container::repair;
+use super::context::{Grid, latent_costs, latents, selector_costs, selectors};
+use super::range_coder::Tally;
 use super::*;
 use crate::config::{Config, FilterPair, MAX_TEXELS};
 use crate::model::quant::stored;
@@ -277,4 +279,29 @@ fn parts_of_cut_and_flipped_files_do_no_harm() {
             let _ = read(&flipped);
         }
     }
+}
+
+#[test]
+fn latents_costs_at_their_own_values_are_what_coding_takes() {
+    let mut indices: Vec<u16> = (0..7 * 5 * 2).map(|k: u16| 20 + k * 13 % 7 + (k % 2) * 9).collect();
+    let mut tally = Tally::new(2);
+    let mut grid = Grid { width: 7, height: 5, bits: &[6, 6], indices: &mut indices };
+    latents(&mut tally, &mut grid, 0);
+    let (first, window, costs) = latent_costs(&mut grid);
+    let own = |(k, &v): (usize, &u16)| costs[k * window + usize::from(v - first[k])];
+    let sum: i32 = indices.iter().enumerate().map(own).sum();
+    let bits = tally.bits.iter().sum::<f64>();
+    assert!((f64::from(sum) / 1024.0 - bits).abs() < 0.1 && bits > 50.0, "{sum} parts, {bits} bits");
+}
+
+#[test]
+fn a_selectors_cost_holds_its_neighbours() {
+    // Two selectors: the first's cost is its own and that of the second, which is expected from it.
+    let mut indices = [2u16, 1];
+    let mut tally = Tally::new(1);
+    let mut grid = Grid { width: 2, height: 1, bits: &[2], indices: &mut indices };
+    selectors(&mut tally, &mut grid, None, 0);
+    let (window, costs) = selector_costs(&mut grid, None);
+    assert_eq!((window, costs.len(), &grid.indices[..]), (4, 8, &[2u16, 1][..]));
+    assert!((f64::from(costs[2]) / 1024.0 - tally.bits[0]).abs() < 0.01);
 }

@@ -91,6 +91,8 @@ fn refusals_name_the_flag_and_the_remedy() {
         ("--gn-near-mu 1 1 1 0.5 0.5", "--gn-near-mu RISE 0.5|1"),
         ("--gn-lin-mu 1 2 1 0.5 2", "--gn-lin-mu|LEAST 2|MOST 1"),
         ("--gn-tries 0 1", "--gn-tries DECODER 0|100"),
+        ("--rd-lambda -1", "--rd-lambda -1|0"),
+        ("--rd-lambda 3", "--rd-lambda 3|--optimizer gn"),
         ("--gn-right 0.5", "--gn-right 0.5|1"),
         ("--gn-cg 0", "--gn-cg 0|10000"),
         ("--target-psnr -1", "--target-psnr -1|200"),

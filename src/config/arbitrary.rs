@@ -94,7 +94,7 @@ prop_compose! {
         counts in (1usize..=1000, 1usize..=1 << 24, 1usize..=10_000),
         gn_grow in (-2f32..2.0, 1f32..=1024.0).prop_map(|(start, factor)| vec![start, factor]),
         mu in (a_damping(), a_damping(), a_damping()),
-        gn_right in 1f32..=1024.0,
+        rates in (1f32..=1024.0, 0f32..=10_000.0),
         gn_tries in prop::collection::vec(1usize..=100, 2),
         choices in (any::<bool>(), any::<bool>()),
         preset in prop::option::of(prop_oneof![Just(Preset::Fast), Just(Preset::Default), Just(Preset::Best)]),
@@ -107,7 +107,7 @@ prop_compose! {
         let (target_psnr, max_seconds, patience) = ends;
         Config {
             lat_bits, lat_bits_start, mlp_bits, mlp_bits_start, gn_h, gn_lat_steps, gn_mlp_steps, gn_texels, gn_cg, gn_grow,
-            gn_mlp_mu, gn_near_mu, gn_lin_mu, gn_tries, gn_right, preset, target_psnr, max_seconds, patience,
+            gn_mlp_mu, gn_near_mu, gn_lin_mu, gn_tries, gn_right: rates.0, rd_lambda: rates.1, preset, target_psnr, max_seconds, patience,
             optimizer: if choices.0 { Optimizer::Gn } else { Optimizer::Es },
             init: if choices.1 { Init::Pca } else { Init::Random },
             ..Config::default()
@@ -178,6 +178,7 @@ fn any_config() -> impl Strategy<Value = Config> {
             gn_lin_mu: gn.gn_lin_mu,
             gn_tries: gn.gn_tries,
             gn_right: gn.gn_right,
+            rd_lambda: if optimizer == Optimizer::Gn { gn.rd_lambda } else { 0.0 },
             optimizer,
             init: gn.init,
             preset: gn.preset,

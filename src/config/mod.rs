@@ -247,6 +247,10 @@ pub struct Config {
     /// better and slower
     #[arg(long, value_name = "X", default_value_t = 4.0, help_heading = "Gauss-Newton")]
     pub gn_right: f32,
+    /// Weigh the coded file's bits in Gauss-Newton's searches of selectors and of latents on a grid, from
+    /// `--lat-bits-start` on: LAMBDA squared 8-bit levels of a texel's error a bit, 0 to 10000; 0 is off, 2 to 20 useful
+    #[arg(long, value_name = "LAMBDA", default_value_t = 0.0, help_heading = "Gauss-Newton")]
+    pub rd_lambda: f32,
     /// From fraction START of the run (1 or more is off) a decoder step has FACTOR times as many texels, 1 to 1024
     #[arg(long, num_args = 2, value_names = ["START", "FACTOR"], default_values_t = [0.7, 2.0],
           action = ArgAction::Set, help_heading = "Gauss-Newton")]

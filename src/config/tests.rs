@@ -144,6 +144,7 @@ fn the_hash_follows_the_result() {
         ("gn-mlp-steps", json!(3), true),
         ("gn-texels", json!(4096), true),
         ("gn-right", json!(2.0), true),
+        ("rd-lambda", json!(2.0), true),
         ("gn-grow", json!([1.0, 2.0]), true),
         ("gn-mlp-mu", json!([0.01, 1e-6, 1e3, 0.5, 5.0]), true),
         ("gn-near-mu", json!([0.01, 1e-6, 1e3, 0.5, 5.0]), true),

@@ -97,6 +97,7 @@ impl Config {
         range("--lat-lr", self.lat_lr, rate.0, rate.1)?;
         range("--lat-init", self.lat_init, 0.0, 100.0)?;
         range("--gn-right", self.gn_right, 1.0, 1024.0)?;
+        range("--rd-lambda", self.rd_lambda, 0.0, 10_000.0)?;
         range("--lat-bits-start", self.lat_bits_start, start.0, start.1)?;
         range("--mlp-bits-start", self.mlp_bits_start, start.0, start.1)?;
         range("--target-psnr", self.target_psnr.unwrap_or(0.0), 0.0, 200.0)?;
@@ -231,6 +232,12 @@ impl Config {
         })?;
         range("--gn-tries DECODER", decoder, 1, 100)?;
         range("--gn-tries LATENT", latent, 1, 100)?;
+        if self.optimizer == Optimizer::Es && self.rd_lambda > 0.0 {
+            return Err(Error::config(format!(
+                "--rd-lambda {}: only Gauss-Newton's searches weigh bits; give --optimizer gn with it",
+                self.rd_lambda
+            )));
+        }
         if self.optimizer == Optimizer::Gn && self.deblock {
             return refuse(
                 "--deblock: --optimizer gn does not see through the filter; use --optimizer es, or a bilinear level in \

@@ -6,6 +6,7 @@ use crate::model::lanes::Lanes;
 use crate::model::latent::cell_of;
 use crate::model::loss::strip_loss;
 use crate::model::mlp::{Row, STRIP, Start, Weights, dense, forward_from, hidden_layer};
+use crate::model::price::Prices;
 use crate::model::quant::{grid_index, grid_value};
 
 /// Scratch of one thread.
@@ -99,6 +100,13 @@ impl Search {
             self.evaluate(l, geometry, problem, group.clone(), bits, &cells);
             for (k, cell) in cells.clone().enumerate() {
                 let values = &mut selectors[cell * level.channels..][group.clone()];
+                let first = (cell_row * level.width + cell) * level.channels + group.start;
+                if let Some(prices) = problem.prices {
+                    for (candidate, errors) in self.errors.chunks_exact_mut(cells.len()).enumerate() {
+                        let price = |(c, index)| prices.of(first + c, index);
+                        errors[k] += digits(candidate as u32, bits).enumerate().map(price).sum::<i64>();
+                    }
+                }
                 changed += choose(&self.errors, cells.len(), k, values, bits);
             }
             self.settle(l, geometry, problem, group, selectors);
@@ -232,6 +240,8 @@ pub struct Problem<'a> {
     /// All channels at once in place of one after the other; their depths add up to at most
     /// [`crate::model::quant::MOST_JOINT_BITS`].
     pub joint: bool,
+    /// What values cost beside their error.
+    pub prices: Option<&'a Prices>,
 }
 
 /// The index of each channel in combination `candidate`: the first channel's index varies slowest.

@@ -6,6 +6,7 @@ pub mod loss;
 pub mod math;
 pub mod mlp;
 pub mod position;
+pub mod price;
 pub mod quant;
 pub mod role;
 pub mod structure;

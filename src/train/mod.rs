@@ -8,6 +8,7 @@ use crate::backend::{
     Backend, Damping, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentFd, LatentGn, Perturbation, Seen,
     State,
 };
+use crate::bitstream::price::prices;
 use crate::config::{Config, EsDist, LatGrad, Optimizer};
 use crate::error::Result;
 use crate::metrics::mse_to_psnr;
@@ -182,7 +183,11 @@ impl Trainer<'_> {
     /// One round of Gauss-Newton: decoder, selectors and latents in turn, as often as each is asked for, then selectors
     /// once more.
     fn round(&mut self, backend: &mut dyn Backend, it: usize) -> Result<()> {
-        let Config { gn_mlp_steps, gn_lat_steps, .. } = *self.config;
+        let Config { gn_mlp_steps, gn_lat_steps, rd_lambda, .. } = *self.config;
+        if rd_lambda > 0.0 && self.schedule.on_grid(it) {
+            let State { parameters, .. } = backend.state()?;
+            backend.price(prices(self.structure, &parameters, rd_lambda))?;
+        }
         for turn in 1..=gn_mlp_steps.max(gn_lat_steps) {
             if turn <= gn_mlp_steps {
                 self.decoder_gn(backend, it, turn)?;

@@ -13,6 +13,7 @@ use ntc_es::estimate::adam::Adam;
 use ntc_es::model::lanes::Scalar;
 use ntc_es::model::math;
 use ntc_es::model::position::Feature;
+use ntc_es::model::price::Prices;
 use ntc_es::model::quant::{grid_index, grid_value};
 use ntc_es::model::structure::{Activation, Filter, Parameters, Structure};
 use ntc_es::noise::Noise;
@@ -793,6 +794,11 @@ impl Backend for Reference {
 
     fn see_as_stored(&mut self, _: Seen) -> Result<()> {
         undefined()
+    }
+
+    fn price(&mut self, prices: Vec<Option<Prices>>) -> Result<()> {
+        assert!(prices.is_empty(), "the shared suite has no prices");
+        Ok(())
     }
 
     fn decoder_gn(&mut self, _: &DecoderGn) -> Result<DecoderReport> {

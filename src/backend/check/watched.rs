@@ -5,6 +5,7 @@ use crate::backend::{
     Backend, DecoderEs, DecoderFd, DecoderGn, DecoderReport, LatentEs, LatentGn, LatentReport, Seen, State,
 };
 use crate::error::{Error, Result};
+use crate::model::price::Prices;
 use crate::model::structure::Parameters;
 
 /// A backend that another one looks over: every step of every `every`-th iteration runs on both, from the same state.
@@ -72,6 +73,10 @@ impl Backend for Watched {
     fn see_as_stored(&mut self, seen: Seen) -> Result<()> {
         self.other.see_as_stored(seen)?;
         self.backend.see_as_stored(seen)
+    }
+    fn price(&mut self, prices: Vec<Option<Prices>>) -> Result<()> {
+        self.other.price(prices.clone())?;
+        self.backend.price(prices)
     }
     fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport> {
         self.step = step.step;

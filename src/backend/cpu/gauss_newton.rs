@@ -109,7 +109,8 @@ impl Cpu {
 
     /// The errors of all elements with `levels` in place of the state's.
     fn element_errors(&self, packed: &[f32], levels: &[Vec<f32>], elements: &Elements) -> Vec<i64> {
-        let problem = Problem { packed, levels, weights: &self.weights, target: &self.target, joint: false };
+        let problem =
+            Problem { packed, levels, weights: &self.weights, target: &self.target, joint: false, prices: None };
         let mut errors = vec![0; elements.rows() * elements.columns()];
         let rows = errors.par_chunks_mut(elements.columns()).enumerate();
         rows.for_each_init(
@@ -124,7 +125,8 @@ impl Cpu {
     }
 
     fn level_normal(&self, packed: &[f32], levels: &[Vec<f32>], elements: &Elements, h: f32) -> LevelNormal {
-        let problem = Problem { packed, levels, weights: &self.weights, target: &self.target, joint: false };
+        let problem =
+            Problem { packed, levels, weights: &self.weights, target: &self.target, joint: false, prices: None };
         let roots: Vec<f32> = self.weights.iter().map(|w| w.sqrt()).collect();
         let columns = elements.columns();
         let mut errors = vec![0; elements.rows() * columns];
@@ -169,7 +171,12 @@ impl Cpu {
         let values = levels[level].clone();
         let mut sums = Sums { cpu: this, packed, levels, texels: &[] };
         let texels = this.geometry.structure.texels();
-        let start = LatentSearch { elements: &elements, simd: this.options.level, texels };
+        let start = LatentSearch {
+            elements: &elements,
+            simd: this.options.level,
+            texels,
+            prices: this.prices.get(level).and_then(Option::as_ref),
+        };
         let (result, values) = this.pool.install(|| search(start, &mut sums, values))?;
         self.state.parameters.levels[level] = values;
         Ok(result)

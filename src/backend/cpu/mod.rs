@@ -23,6 +23,7 @@ use crate::model::decode::Geometry;
 use crate::model::lanes::Scalar;
 use crate::model::loss::{UNIT, channel_weights};
 use crate::model::mlp::{Row, STRIP};
+use crate::model::price::Prices;
 use crate::model::quant::round_decoder;
 use crate::model::structure::{Parameters, Structure};
 use crate::noise::Noise;
@@ -70,6 +71,7 @@ pub struct Cpu {
     seen: Seen,
     /// The parameters as `seen` says; `None` where they are the state's own.
     view: Option<Parameters>,
+    prices: Vec<Option<Prices>>,
 }
 
 impl Cpu {
@@ -89,7 +91,19 @@ impl Cpu {
         let pool = pool.map_err(|e| Error::Backend(format!("--threads {}: {e}", options.threads)))?;
         let weights = channel_weights(&geometry.structure.textures, texture_weights);
         let (perturbation, seen) = (Perturbation::default(), Seen::default());
-        Ok(Cpu { options, pool, geometry, target, weights, noise, state, perturbation, seen, view: None })
+        Ok(Cpu {
+            options,
+            pool,
+            geometry,
+            target,
+            weights,
+            noise,
+            state,
+            perturbation,
+            seen,
+            view: None,
+            prices: vec![],
+        })
     }
 
     /// The parameters that steps are taken around.
@@ -355,6 +369,7 @@ impl Backend for Cpu {
             weights: &self.weights,
             target: &self.target,
             joint,
+            prices: self.prices.first().and_then(Option::as_ref),
         };
         let geometry = &self.geometry;
         let changed = self.pool.install(|| {
@@ -382,6 +397,11 @@ impl Backend for Cpu {
 
     fn perturb(&mut self, how: Perturbation) -> Result<()> {
         self.perturbation = how;
+        Ok(())
+    }
+
+    fn price(&mut self, prices: Vec<Option<Prices>>) -> Result<()> {
+        self.prices = prices;
         Ok(())
     }
 

@@ -255,9 +255,14 @@ impl Cuda {
         search: impl FnOnce(LatentSearch, &mut Sums, Vec<f32>) -> Result<(R, Vec<f32>)>,
     ) -> Result<R> {
         let elements = self.room.levels[level].elements.clone();
+        let prices = self.prices.clone();
         let values = self.levels[level].w.get(self.levels[level].count)?;
-        let start =
-            LatentSearch { elements: &elements, simd: self.room.simd, texels: self.geometry.structure.texels() };
+        let start = LatentSearch {
+            elements: &elements,
+            simd: self.room.simd,
+            texels: self.geometry.structure.texels(),
+            prices: prices.get(level).and_then(Option::as_ref),
+        };
         let (result, values) = search(start, &mut Sums { cuda: self, texels: (0, 0) }, values)?;
         self.levels[level].w.set(&values)?;
         self.refresh()?;

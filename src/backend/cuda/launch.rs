@@ -55,6 +55,7 @@ macro_rules! launch {
 }
 
 mod gauss_newton;
+mod search;
 
 impl Launcher {
     /// Opens `device` for `geometry`'s decoder.
@@ -457,37 +458,6 @@ impl Launcher {
             lanes: i32 = lanes as i32,
             fresh: i32 = i32::from(fresh),
             g: u64 = g.address(),
-        )
-    }
-
-    /// One pass over level 0's cells of `cell` texels, channel by channel or `joint`ly.
-    pub fn search_selectors(
-        &self,
-        scene: &Scene,
-        packed: &Buffer<f32>,
-        values: &Buffer<f32>,
-        bits: (&Buffer<u32>, usize),
-        (cell, joint): ((usize, usize), bool),
-        changed: &Buffer<u64>,
-    ) -> Result<()> {
-        let mut lanes = (cell.0 * cell.1).next_power_of_two().min(THREADS);
-        let shared =
-            |slots: usize| self.shape.stage() + slots * (CANDIDATES * size_of::<u64>() + bits.1 * size_of::<f32>());
-        while shared(THREADS / lanes) > SHARED && lanes < THREADS {
-            lanes *= 2;
-        }
-        let slots = THREADS / lanes;
-        let cells = (scene.width as usize / cell.0) * (scene.height as usize / cell.1);
-        launch!(self, ("selector_search.cu", "search_selectors"), (cells.div_ceil(slots), 1), shared(slots);
-            scene: Scene = *scene,
-            packed: u64 = packed.address(),
-            values: u64 = values.address(),
-            bits: u64 = bits.0.address(),
-            cell_w: i32 = cell.0 as i32,
-            cell_h: i32 = cell.1 as i32,
-            lanes: i32 = lanes as i32,
-            joint: i32 = i32::from(joint),
-            changed: u64 = changed.address(),
         )
     }
 }

@@ -26,6 +26,7 @@ use crate::estimate::{decoder_es, latent_es};
 use crate::model::decode::Geometry;
 use crate::model::latent::cell_of;
 use crate::model::loss::{UNIT, channel_weights};
+use crate::model::price::Prices;
 use crate::model::structure::{Level, Parameters};
 use crate::noise::Noise;
 use crate::noise::hash::Stream as NoiseStream;
@@ -81,6 +82,9 @@ pub struct Cuda {
     dampings: Dampings,
     room: Room,
     view: View,
+    prices: Vec<Option<Prices>>,
+    /// Costs of selectors.
+    costs: Option<Buffer<i32>>,
 }
 
 impl Cuda {
@@ -143,6 +147,8 @@ impl Cuda {
             dampings: Dampings::default(),
             room,
             view: View::default(),
+            prices: vec![],
+            costs: None,
         };
         this.set_state(state)?;
         Ok(this)
@@ -374,16 +380,23 @@ impl Backend for Cuda {
         self.launcher.search_selectors(
             &scene,
             self.seen_decoder().1,
-            &self.levels[0].w,
+            (&self.levels[0].w, changed),
             bits,
             (cell, joint),
-            changed,
+            self.prices.first().and_then(Option::as_ref).zip(self.costs.as_ref()),
         )?;
         Ok(self.scratch.count.get(1)?[0] as usize)
     }
 
     fn see_as_stored(&mut self, seen: Seen) -> Result<()> {
         self.see(seen)
+    }
+
+    fn price(&mut self, prices: Vec<Option<Prices>>) -> Result<()> {
+        let selectors = prices.first().and_then(Option::as_ref);
+        self.costs = selectors.map(|p| Buffer::of(&self.launcher.stream, "prices", &p.costs)).transpose()?;
+        self.prices = prices;
+        Ok(())
     }
 
     fn decoder_gn(&mut self, step: &DecoderGn) -> Result<DecoderReport> {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::estimate::gauss_newton::latent::Elements;
 use crate::estimate::gauss_newton::solve::{at, factor, substitute, triangle};
 use crate::model::loss::UNIT;
+use crate::model::price::Prices;
 use crate::model::quant::{grid_index, grid_value};
 use crate::with_level;
 use rayon::prelude::*;
@@ -46,6 +47,8 @@ pub struct LatentSearch<'a> {
     pub simd: SimdLevel,
     /// Texels of the image.
     pub texels: usize,
+    /// What values on the grid cost beside their error.
+    pub prices: Option<&'a Prices>,
 }
 
 impl<'a> LatentSearch<'a> {
@@ -68,7 +71,7 @@ impl<'a> LatentSearch<'a> {
             snap(&mut values, bits);
         }
         let normal = machine.level_normal(self.elements, &values, step.h)?;
-        let mut at_work = AtWork { search: self, machine, elements: self.elements, normal, values };
+        let mut at_work = AtWork { search: self, machine, elements: self.elements, normal, values, grid: step.grid };
         let report = match (step.grid, self.elements.corners) {
             (None, 1) => at_work.blocks(step, mu),
             (None, _) => at_work.conjugate_gradients(step, mu),
@@ -93,7 +96,7 @@ impl<'a> LatentSearch<'a> {
         snap(&mut values, bits);
         let errors = machine.element_errors(self.elements, &values)?;
         let normal = LevelNormal { blocks: vec![], right: vec![], errors };
-        let mut at_work = AtWork { search: self, machine, elements: self.elements, normal, values };
+        let mut at_work = AtWork { search: self, machine, elements: self.elements, normal, values, grid: Some(bits) };
         let report = at_work.coordinates(bits)?;
         Ok((report, at_work.values))
     }
@@ -106,6 +109,8 @@ struct AtWork<'a, M> {
     elements: &'a Elements,
     normal: LevelNormal,
     values: Vec<f32>,
+    /// Bits of the grid that the values are on.
+    grid: Option<u32>,
 }
 
 impl<M: Machine> AtWork<'_, M> {
@@ -135,7 +140,13 @@ impl<M: Machine> AtWork<'_, M> {
         Ok(self.report(before, kept.iter().filter(|&&kept| kept).count()))
     }
 
-    /// Keeps the trial's latent texels that lower their footprint's error, among those at `phase` of every `stride`
+    /// The price of latent texel `t` with channels `z`, 0 off the grid.
+    fn price(&self, t: usize, z: &[f32]) -> i64 {
+        let Some((prices, bits)) = self.search.prices.zip(self.grid) else { return 0 };
+        z.iter().enumerate().map(|(c, &z)| prices.of(t * self.elements.channels + c, grid_index(z, bits))).sum()
+    }
+
+    /// Keeps the trial's latent texels that lower their footprint's error (on a grid, with the price), among those at `phase` of every `stride`
     /// along each axis, whose footprints must be disjoint; returns which.
     fn accept(&mut self, errors: &[i64], trial: &[f32], phase: (usize, usize), stride: usize) -> Vec<bool> {
         let (elements, c) = (self.elements, self.elements.channels);
@@ -143,9 +154,10 @@ impl<M: Machine> AtWork<'_, M> {
         let mut kept = vec![false; width * height];
         for y in (phase.1..height).step_by(stride) {
             for x in (phase.0..width).step_by(stride) {
-                let now = elements.footprint(&self.normal.errors, x, y);
-                if elements.footprint(errors, x, y) < now {
-                    let t = y * width + x;
+                let t = y * width + x;
+                let place = t * c..(t + 1) * c;
+                let now = elements.footprint(&self.normal.errors, x, y) + self.price(t, &self.values[place.clone()]);
+                if elements.footprint(errors, x, y) + self.price(t, &trial[place]) < now {
                     kept[t] = true;
                     self.values[t * c..][..c].copy_from_slice(&trial[t * c..][..c]);
                     elements.copy_footprint(errors, x, y, &mut self.normal.errors);

@@ -6,6 +6,7 @@ use crate::backend::simd::SimdLevel;
 use crate::backend::{Backend, Damping, Seen, State};
 use crate::model::decode::Geometry;
 use crate::model::loss::UNIT;
+use crate::model::price::Prices;
 use crate::model::quant::{grid_index, grid_value};
 use crate::model::structure::{Filter, Structure, TextureInfo};
 use crate::noise::Noise;
@@ -325,4 +326,26 @@ fn steps_around_the_stored_point_leave_the_state_free() {
     assert_ne!(cpu.seen().levels, view.levels);
     cpu.see_as_stored(Seen::default()).unwrap();
     assert!(cpu.view.is_none());
+}
+
+#[test]
+fn prices_beyond_every_error_decide() {
+    let mut cpu = problem("--qat 2 --lat-bits 0,5 --filter nearest,bilinear --mlp 5,4 --leak 0.1", 2);
+    let levels = cpu.geometry.structure.levels.clone();
+    // The first value of every window is free.
+    let price = |count: usize, window: usize| {
+        let costs = (0..count * window).map(|k| 1024 * (k % window) as i32).collect();
+        Prices { first: vec![0; count], window, costs, unit: 1 << 40 }
+    };
+    cpu.price(levels.iter().map(|level| Some(price(level.values(), 32))).collect()).unwrap();
+    assert!(cpu.search_selectors(false).unwrap() > 0);
+    let before: Vec<u32> = cpu.state.parameters.levels[1].iter().map(|&z| grid_index(z, 5)).collect();
+    cpu.search_grid(1, 5).unwrap();
+    let State { parameters, .. } = cpu.state().unwrap();
+    assert!(parameters.levels[0].iter().all(|&z| z == -1.0));
+    // Two tries up and down: one step down each.
+    let after = parameters.levels[1].iter().map(|&z| grid_index(z, 5));
+    assert!(before.iter().zip(after).all(|(&a, b)| b == a.saturating_sub(1)));
+    cpu.price(vec![]).unwrap();
+    assert!(cpu.search_selectors(false).unwrap() > 0);
 }
