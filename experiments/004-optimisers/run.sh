@@ -102,8 +102,8 @@ settings() {
 
 width() {
   for units in 24 36 48 64; do
-    fit width $units $photo $small $gn $block --lat-bits 0,8 --mlp $units,$units
-    fit width $units-mlp8 $photo $small $gn $block --lat-bits 0,8 --mlp $units,$units --mlp-bits 8
+    fit width $units $photo $small ${gn/36,36/$units,$units} $block --lat-bits 0,8
+    fit width $units-mlp8 $photo $small ${gn/36,36/$units,$units} $block --lat-bits 0,8 --mlp-bits 8
   done
 }
 
