@@ -34,6 +34,26 @@ fn a_grid_kept_during_the_fit_costs_little() {
     }
 }
 
+/// The dearer a bit, the smaller the range-coded file and the larger the error, on both filters.
+#[test]
+fn dearer_bits_make_a_smaller_file() {
+    let place = material();
+    for filter in ["nearest,nearest", "nearest,bilinear"] {
+        let fits: Vec<(f64, f64)> = [0, 20, 400]
+            .iter()
+            .map(|lambda| {
+                let layout = "--qat 2 --latent2 0 0 3 --lat-bits 5 --coding range";
+                let psnr = psnr(&place, &format!("{layout} --filter {filter} --rd-lambda {lambda}"));
+                (json(&at(&place, "run/summary.json"))["bpp_file"].as_f64().unwrap(), psnr)
+            })
+            .collect();
+        println!("{filter}: {fits:?}");
+        assert!(fits[0].0 > fits[1].0 && fits[1].0 > fits[2].0, "{filter}: {fits:?}");
+        assert!(fits[0].1 > fits[2].1, "{filter}: {fits:?}");
+    }
+    ntc(place.path(), "c.png --rd-lambda 3 --out es").fails(2, "give --optimizer gn");
+}
+
 #[test]
 fn a_run_ends_early_where_it_is_asked_to() {
     let place = material();
