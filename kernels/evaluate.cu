@@ -48,10 +48,10 @@ __device__ __forceinline__ float round_output(float x, float most) {
 }
 
 /// Adds each texture's squared error over the source extent, in units of 2^-36, to sums[texture]. Texture t has the outputs
-/// first[t] .. first[t + 1] and depth[t] bits; `rounded` measures the decode rounded to them.
+/// first[t] .. first[t + 1], with the factors in shares, and depth[t] bits; `rounded` measures the decode rounded to them.
 extern "C" __global__ void __launch_bounds__(NTC_THREADS)
 evaluate_errors(const Scene scene, const float* packed, int tile_w, int tile_h, int textures, const u32* first,
-                const u32* depth, int rounded, u64* sums) {
+                const u32* depth, const float* shares, int rounded, u64* sums) {
     extern __shared__ __align__(16) unsigned char smem[];
     float* shared = reinterpret_cast<float*>(smem);
     const float* w = stage(packed, shared);
@@ -60,7 +60,6 @@ evaluate_errors(const Scene scene, const float* packed, int tile_w, int tile_h, 
     decode_tile(scene, tile, w, outs);
     for (int t = 0; t < textures; ++t) {
         const float most = (float)((1u << depth[t]) - 1u);
-        const float weight = 1.0f / (float)(first[t + 1] - first[t]);
         i64 sum = 0;
         for (int k = threadIdx.x; k < tile.w * tile.h; k += NTC_THREADS) {
             const int px = tile.x0 + k % tile.w, py = tile.y0 + k / tile.w;
@@ -70,7 +69,7 @@ evaluate_errors(const Scene scene, const float* packed, int tile_w, int tile_h, 
                     float out = finished(scene, tile, outs + c * tile.points, px, py);
                     out = rounded ? round_output(out, most) : out;
                     const float d = out - scene.target[((i64)c * scene.height + py) * scene.width + px];
-                    loss = fmaf(weight * d, d, loss);
+                    loss = fmaf(shares[c] * d, d, loss);
                 }
                 sum += (i64)round_loss(loss);
             }

@@ -445,6 +445,32 @@ def deblock(h, texels):
     return np.where(total > 0, result, texels)
 
 
+def written_channels(h, section):
+    """For each texture what its channels are: ("output", number), ("constant", level) or ("z", None)."""
+    c = Cursor(section) if section is not None else None
+
+    def channel(number):
+        kind = number if c is None else c.read("B")
+        return ("z", None) if kind == 254 else ("constant", c.read("H")) if kind == 255 else ("output", kind)
+
+    return [[channel(k) for k in range(channels)] for (channels, _), _ in h["textures"]]
+
+
+def picture_of(channels, outputs, most):
+    """The samples 0 to 1 of a picture: (height, width, channels)."""
+    shape = outputs.shape[:2]
+    source = {"output": lambda k: outputs[..., k], "constant": lambda level: np.full(shape, level / most),
+              "z": lambda _: np.zeros(shape)}
+    x = np.stack([source[kind](value) for kind, value in channels], axis=2)
+    if ("z", None) in channels:
+        n = 2 * x[..., :2] - 1
+        square = (n ** 2).sum(axis=2)
+        long = np.sqrt(np.maximum(square, 1))[..., None]
+        x[..., :2] = np.where(long > 1, n / long * 0.5 + 0.5, x[..., :2])
+        x[..., 2] = np.sqrt(np.maximum(1 - square, 0)) * 0.5 + 0.5
+    return x
+
+
 def decode(data):
     """The textures as (height, width, channels) arrays of u8 or u16."""
     found = sections(data)
@@ -452,7 +478,9 @@ def decode(data):
     W, H, levels = h["width"], h["height"], h["levels"]
     taps_of = [(taps(W, l["w"], l["nearest"]), taps(H, l["h"], l["nearest"])) for l in levels]
     planes = features(h, taps_of)
-    sizes = [sum(l["c"] for l in levels) + len(planes)] + h["hidden"] + [sum(t[0][0] for t in h["textures"])]
+    channels = written_channels(h, found.get(b"CHAN"))
+    outputs = [1 + max([k for kind, k in of if kind == "output"], default=-1) for of in channels]
+    sizes = [sum(l["c"] for l in levels) + len(planes)] + h["hidden"] + [sum(outputs)]
     layers = list(zip(sizes, sizes[1:]))
     indices = read_range(h, found) if h["coding"] else read_fixed(h, found)
     if h["weight_bits"] == 8:
@@ -463,11 +491,11 @@ def decode(data):
     x = [sample(l, values(l, k).astype(float), *t) for l, k, t in zip(levels, indices, taps_of)]
     x = np.concatenate(x + [p[..., None] for p in planes], axis=2).reshape(W * H, sizes[0])
     at, hidden = 0, (lambda s: np.where(s < 0, h["leak"] * s, s), lambda s: np.maximum(s, 0), np.tanh, np.sin)
-    for k, (inputs, outputs) in enumerate(layers):
-        matrix = weights[at:at + inputs * outputs].reshape(outputs, inputs)
-        at += inputs * outputs
-        x = x @ matrix.T + weights[at:at + outputs]
-        at += outputs
+    for k, (n_in, n_out) in enumerate(layers):
+        matrix = weights[at:at + n_in * n_out].reshape(n_out, n_in)
+        at += n_in * n_out
+        x = x @ matrix.T + weights[at:at + n_out]
+        at += n_out
         if k + 1 < len(layers):
             x = hidden[h["activation"]](x)
     assert at == len(weights), "weights of another number"
@@ -477,11 +505,11 @@ def decode(data):
         x = deblock(h, x)
     x = x[:h["source_height"], :h["source_width"]]
     pictures, at = [], 0
-    for (channels, depth), _ in h["textures"]:
+    for ((_, depth), _), of, count in zip(h["textures"], channels, outputs):
         most = (1 << depth) - 1
-        picture = np.floor(np.clip(x[..., at:at + channels], 0, 1) * most + 0.5)
+        picture = np.floor(np.clip(picture_of(of, x[..., at:at + count], most), 0, 1) * most + 0.5)
         pictures.append(picture.astype(np.uint8 if depth == 8 else np.uint16))
-        at += channels
+        at += count
     return pictures
 
 

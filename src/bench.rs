@@ -187,7 +187,7 @@ pub fn picture(structure: &Structure) -> Result<Row> {
 
 /// An 8-bit RGB texture's description.
 pub fn rgb(name: &str) -> TextureInfo {
-    TextureInfo { name: name.into(), channels: 3, depth: 8, role: None }
+    TextureInfo { name: name.into(), channels: 3, depth: 8, role: None, sources: vec![] }
 }
 
 /// Wall and CPU seconds of the fastest run: at least three, and for about a second.

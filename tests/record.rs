@@ -7,12 +7,13 @@ use ntc_es::bitstream::container::repair;
 use ntc_es::model::structure::Channels;
 use ntc_es::run::load_model;
 use ntc_es::texture::load;
+use ntc_es::texture::write::write_png;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 /// Layouts that between them use every part of the format.
-const LAYOUTS: [(&str, &str); 10] = [
+const LAYOUTS: [(&str, &str); 11] = [
     ("plain", "a.png --latent 7 5 2 --pos uv,fourier:2,dct:1"),
     ("blocks", "a.png b.png --qat 2"),
     ("deep", "deep.png --channels alpha --qat 3,1 --latent2 0 0 5 --qbits 6 --pos lv1local,lv1ldct:2,ldct2:1 --clamp"),
@@ -25,6 +26,7 @@ const LAYOUTS: [(&str, &str); 10] = [
     ("two", "a.png --latent 24 16 1 --latent2 5 3 1 --qbits 16 --pos ldct4:1,lfourier:1"),
     ("grids", "a.png --latent 7 5 2 --latent2 3 3 3 --lat-bits 5,1 --mlp-bits 8 --optimizer gn --gn-texels 100"),
     ("grid", "a.png b.png --qat 2,1 --latent2 6 4 3 --lat-bits 0,12 --mlp-bits 8 --filter nearest --pos none"),
+    ("sources", "normal=normal.png orm=orm.png grey.png --channels alpha --normal xy --latent 6 4 2"),
     ("many", "b.png --qat 8,5,1,1,1,1,1,2,1,3 --latent2 0 0 1 --block 5 --pos none"),
 ];
 
@@ -32,6 +34,12 @@ const LAYOUTS: [(&str, &str); 10] = [
 fn images() -> tempfile::TempDir {
     let place = place();
     image(&at(&place, "deep.png"), (11, 9), 4, 16, 3);
+    image(&at(&place, "normal.png"), (24, 16), 3, 8, 4);
+    // A packed map without metal, and a grey picture of four channels.
+    let plane = |k: usize| -> Vec<f32> { (0..24 * 16).map(|i| (i * k % 101) as f32 / 128.0).collect() };
+    let (a, flat) = (plane(5), vec![0.2; 24 * 16]);
+    write_png(&at(&place, "orm.png"), 24, 16, 8, &[&a, &plane(6), &flat]).unwrap();
+    write_png(&at(&place, "grey.png"), 24, 16, 8, &[&a, &a, &a, &plane(7)]).unwrap();
     place
 }
 
@@ -212,13 +220,18 @@ fn a_reader_written_from_the_specification_agrees_within_one_level() {
             let theirs = other_reader(&python, &record, &at(&place, "other"), textures.len());
             for (k, (samples, info)) in theirs.iter().zip(textures).enumerate() {
                 let suffix = if textures.len() > 1 { format!("_t{k}") } else { String::new() };
-                let ours = load(&at(&place, &format!("{out}/recon_q_final{suffix}.png")), Channels::Alpha).unwrap();
+                let kind = if info.channels == 3 { Channels::Rgb } else { Channels::Alpha };
+                let ours = load(&at(&place, &format!("{out}/recon_q_final{suffix}.png")), kind).unwrap();
                 let most = ((1u32 << info.depth) - 1) as f32;
-                assert_eq!(samples.len(), ours.planes.len() * ours.planes[0].len(), "{out}");
+                let planes: Vec<_> = match (info.channels, ours.planes.as_slice()) {
+                    (4, [grey, alpha]) => vec![grey, grey, grey, alpha],
+                    (_, planes) => planes.iter().collect(),
+                };
+                assert_eq!(samples.len(), planes.len() * planes[0].len(), "{out}");
                 // One level of 8 bits.
                 let close = if info.depth == 16 { 257 } else { 1 };
                 for (i, &sample) in samples.iter().enumerate() {
-                    let own = (ours.planes[i % info.channels][i / info.channels] * most).round() as u32;
+                    let own = (planes[i % info.channels][i / info.channels] * most).round() as u32;
                     assert!(sample.abs_diff(own) <= close, "{out} texture {k} sample {i}: {sample} against {own}");
                 }
             }

@@ -3,6 +3,7 @@
 use super::container::Cursor;
 use super::{Result, refuse};
 use crate::config::check_structure;
+use crate::model::channels::Source;
 use crate::model::role::Role;
 use crate::model::structure::{Activation, Coding, Filter, Level, Structure, TextureInfo};
 
@@ -10,6 +11,13 @@ use crate::model::structure::{Activation, Coding, Filter, Level, Structure, Text
 pub const KIND: [u8; 4] = *b"HEAD";
 /// What the textures are for; a section of its own, which readers that do not know it skip.
 pub const ROLES: [u8; 4] = *b"ROLE";
+
+/// Where the written channels come from, where not each is a decoder output of its own.
+pub const CHANNELS: [u8; 4] = *b"CHAN";
+
+/// Kinds of written channels in [`CHANNELS`] beyond the outputs 0 to 3.
+const NORMAL_Z: u8 = 254;
+const CONSTANT: u8 = 255;
 
 /// How the values of a level are meant.
 const FREE: u8 = 0;
@@ -64,6 +72,46 @@ pub fn read_roles(bytes: &[u8], textures: &mut [TextureInfo]) -> Result<()> {
         };
     }
     Ok(())
+}
+
+/// The bytes of the section [`CHANNELS`]; nothing where every channel is an output of its own.
+pub fn write_channels(textures: &[TextureInfo]) -> Option<Vec<u8>> {
+    let put = |source: Source| match source {
+        Source::Output(k) => vec![k as u8], // 0 to 3
+        Source::NormalZ => vec![NORMAL_Z],
+        Source::Constant(level) => [&[CONSTANT][..], &(level as u16).to_le_bytes()].concat(),
+    };
+    let bytes = textures.iter().flat_map(TextureInfo::all_sources).flat_map(put);
+    textures.iter().any(|t| !t.sources.is_empty()).then(|| bytes.collect())
+}
+
+/// Reads the section [`CHANNELS`] into the textures.
+pub fn read_channels(bytes: &[u8], textures: &mut [TextureInfo]) -> Result<()> {
+    let mut c = Cursor::new(bytes);
+    let refused = |message: String| format!("section CHAN: {message}");
+    for texture in textures.iter_mut() {
+        let read = |c: &mut Cursor| -> Result<Source> {
+            let at = c.at();
+            match c.u8()? {
+                k @ 0..=3 => Ok(Source::Output(usize::from(k))),
+                NORMAL_Z => Ok(Source::NormalZ),
+                CONSTANT => Ok(Source::Constant(u32::from(c.u16()?))),
+                kind => refuse(format!("byte {at}: channel of kind {kind} is unknown")),
+            }
+        };
+        let sources: Vec<_> = (0..texture.channels).map(|_| read(&mut c)).collect::<Result<_>>().map_err(refused)?;
+        let plain = sources.iter().enumerate().all(|(k, source)| *source == Source::Output(k));
+        texture.sources = if plain { vec![] } else { sources };
+        texture.check_sources().map_err(refused)?;
+    }
+    c.end().map_err(refused)?;
+    if textures.iter().all(|t| t.sources.is_empty()) {
+        return refuse(refused("says nothing".into()));
+    }
+    match textures.iter().any(|t| t.outputs() > 0) {
+        true => Ok(()),
+        false => refuse(refused("leaves no decoder output".into())),
+    }
 }
 
 /// The bytes of a header.
@@ -184,7 +232,7 @@ fn text(c: &mut Cursor) -> Result<String> {
 
 fn texture(c: &mut Cursor) -> Result<TextureInfo> {
     let (channels, depth) = (usize::from(c.u8()?), u32::from(c.u8()?));
-    Ok(TextureInfo { name: text(c)?, channels, depth, role: None })
+    Ok(TextureInfo { name: text(c)?, channels, depth, role: None, sources: vec![] })
 }
 
 /// A level and the ranges of its channels.

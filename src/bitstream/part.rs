@@ -43,8 +43,10 @@ pub fn decode<F: Read + Seek>(
     }
     let weights = if structure.mlp_bits == 8 { SMALL_WEIGHTS } else { WEIGHTS };
     let mut read = vec![(header::KIND, head), (weights, whole(file, place(&table, weights)?)?)];
-    if table.iter().any(|(kind, ..)| *kind == header::ROLES) {
-        read.push((header::ROLES, whole(file, place(&table, header::ROLES)?)?));
+    for optional in [header::ROLES, header::CHANNELS] {
+        if table.iter().any(|(kind, ..)| *kind == optional) {
+            read.push((optional, whole(file, place(&table, optional)?)?));
+        }
     }
     for ((kind, length), spans) in layout.sections().into_iter().zip(spans) {
         let (_, at, found) = place(&table, kind)?;

@@ -88,6 +88,7 @@ impl Record {
         let header = Header { coding: self.coding, structure: self.structure.clone(), ranges };
         let mut sections = vec![(header::KIND, header::write(&header)?)];
         sections.extend(header::write_roles(&self.structure.textures).map(|roles| (header::ROLES, roles)));
+        sections.extend(header::write_channels(&self.structure.textures).map(|bytes| (header::CHANNELS, bytes)));
         if small {
             sections.push((SMALL_WEIGHTS, small_weights(&layers(&self.structure)?, &self.decoder)));
         }
@@ -129,6 +130,9 @@ impl Record {
         check_texels(&structure, max_texels)?;
         if sections.iter().any(|section| section.kind == header::ROLES) {
             header::read_roles(container::find(sections, header::ROLES)?, &mut structure.textures)?;
+        }
+        if sections.iter().any(|section| section.kind == header::CHANNELS) {
+            header::read_channels(container::find(sections, header::CHANNELS)?, &mut structure.textures)?;
         }
         let layers = layers(&structure)?;
         let indices = match coding {

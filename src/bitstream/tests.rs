@@ -35,7 +35,8 @@ fn layouts() -> Vec<(Config, (usize, usize))> {
 }
 
 fn structure(config: &Config, (width, height): (usize, usize)) -> Structure {
-    let texture = |name: &str, channels, depth, role| TextureInfo { name: name.into(), channels, depth, role };
+    let texture =
+        |name: &str, channels, depth, role| TextureInfo { name: name.into(), channels, depth, role, sources: vec![] };
     let textures = vec![texture("a", 3, 8, Some(Role::NormalDx)), texture("höhe", 1, 16, None)];
     config.resolve(width, height, textures).unwrap()
 }
@@ -104,6 +105,47 @@ fn roles_are_a_section_that_may_be_missing() {
     without.remove(at);
     assert_eq!(sections(&record), without);
     assert_eq!(decode(&without).unwrap(), record);
+}
+
+#[test]
+fn sources_of_channels_are_a_section_that_may_be_missing() {
+    use crate::model::channels::Source::{Constant, NormalZ, Output};
+    let config = Config { latent: Some(vec![3, 2, 2]), mlp: vec![3], ..Config::default() };
+    let mut textures = structure(&config, (5, 4)).textures;
+    textures[0].sources = vec![Output(0), Output(1), NormalZ];
+    textures[1].sources = vec![Constant(513)];
+    let structure = config.resolve(5, 4, textures).unwrap();
+    assert_eq!(structure.outputs(), 2);
+    for coding in CODINGS {
+        let record = Record::new(&structure, &parameters(&structure), coding);
+        let bytes = record.encode().unwrap();
+        assert_eq!(Record::decode(&bytes, MAX_TEXELS).unwrap(), record);
+        let everything = |s: &Structure| Ok(s.levels.iter().map(|l| (0..l.width, 0..l.height)).collect());
+        assert_eq!(part::decode(&mut std::io::Cursor::new(&bytes), MAX_TEXELS, everything).unwrap(), record);
+        let read = container::read(&bytes).unwrap();
+        let sections: Vec<_> = read.iter().map(|s| (s.kind, s.payload.to_vec())).collect();
+        let at = sections.iter().position(|(kind, _)| *kind == header::CHANNELS).unwrap();
+        assert_eq!(sections[at].1, [0, 1, 254, 255, 1, 2]);
+        for (payload, words) in [
+            (&[0, 1, 2, 0][..], "says nothing"),
+            (&[0, 1, 254], "end"),
+            (&[0, 1, 254, 0, 0], "byte 4"),
+            (&[0, 2, 1, 0], "output 2 before output 1"),
+            (&[0, 254, 1, 0], "only the third"),
+            (&[0, 1, 9, 0], "kind 9 is unknown"),
+            (&[255, 0, 1, 255, 0, 0, 255, 0, 0, 255, 0, 0], "beyond 8 bits"),
+            (&[255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0], "leaves no decoder output"),
+        ] {
+            let mut changed = sections.clone();
+            changed[at].1 = payload.to_vec();
+            let message = Record::decode(&container::write(&changed).unwrap(), MAX_TEXELS).unwrap_err();
+            assert!(message.contains(words) && message.contains("section CHAN"), "{message}");
+        }
+        // A reader that does not know the section finds weights of another number.
+        let mut without = sections;
+        without.remove(at);
+        assert!(Record::decode(&container::write(&without).unwrap(), MAX_TEXELS).is_err());
+    }
 }
 
 #[test]

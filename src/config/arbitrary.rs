@@ -28,7 +28,10 @@ prop_compose! {
         images in prop::collection::vec(a_name(), 0..=8),
         crop in 0usize..=MAX_TEXELS,
         resize_to in prop::option::of(prop_oneof![Just(ResizeTo::Largest), Just(ResizeTo::Smallest)]),
-        channels in prop_oneof![Just(Channels::Auto), Just(Channels::Rgb), Just(Channels::Alpha)],
+        (channels, normal) in (
+            prop_oneof![Just(Channels::Auto), Just(Channels::Rgb), Just(Channels::Alpha)],
+            prop_oneof![Just(Normal::Xy), Just(Normal::Xyz)],
+        ),
         weights in prop::collection::vec(1e-6f32..1e6, 8),
         weighted: bool,
         out in a_name(),
@@ -42,7 +45,7 @@ prop_compose! {
         let weights = if weighted { weights[..images.len()].to_vec() } else { vec![] };
         let (out, load) = (out.into(), load.map(Into::into));
         Config {
-            images, crop, resize_to, channels, weights, out, load, print_every, save_every, quiet, threads, simd,
+            images, crop, resize_to, channels, normal, weights, out, load, print_every, save_every, quiet, threads, simd,
             ..Config::default()
         }
     }
@@ -207,6 +210,7 @@ fn any_config() -> impl Strategy<Value = Config> {
             crop: input.crop,
             resize_to: input.resize_to,
             channels: input.channels,
+            normal: input.normal,
             weights: input.weights,
             out: input.out,
             load: input.load,

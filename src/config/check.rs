@@ -43,10 +43,14 @@ fn check_textures(structure: &Structure) -> std::result::Result<(), String> {
     if !(1..=MAX_IMAGES).contains(&count) {
         return Err(format!("{count} textures, 1 to {MAX_IMAGES}"));
     }
+    if structure.outputs() == 0 {
+        return Err("no decoder output".into());
+    }
     for texture in &structure.textures {
         if !(1..=4).contains(&texture.channels) || ![8, 16].contains(&texture.depth) {
             return Err(format!("a texture of {} channels with {} bits", texture.channels, texture.depth));
         }
+        texture.check_sources().map_err(|message| format!("a texture whose {message}"))?;
         if texture.name != safe_name(&texture.name) {
             return Err(format!("{:?} is no name for a texture", texture.name.chars().take(80).collect::<String>()));
         }

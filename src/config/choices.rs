@@ -84,6 +84,16 @@ pub enum ResizeTo {
     Smallest,
 }
 
+/// How the third channel of a normal map is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Normal {
+    /// Rebuilt from the first two as the rest of a unit vector that points out of the surface.
+    Xy,
+    /// A decoder output as any other.
+    Xyz,
+}
+
 /// What fits the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

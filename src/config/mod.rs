@@ -17,7 +17,7 @@ pub(crate) mod arbitrary;
 pub(crate) mod tests;
 
 pub use check::check_structure;
-pub use choices::{CudaDevice, EsDist, FilterPair, Init, LatGrad, Optimizer, Preset, ResizeTo, Simd};
+pub use choices::{CudaDevice, EsDist, FilterPair, Init, LatGrad, Normal, Optimizer, Preset, ResizeTo, Simd};
 pub use image::Image;
 pub use resolve::MAX_TEXELS;
 
@@ -48,6 +48,10 @@ pub struct Config {
     /// Channels of a texture: auto keeps grey as one channel, rgb is always three, alpha keeps alpha as well
     #[arg(long, value_enum, default_value_t = Channels::Auto, help_heading = "Input")]
     pub channels: Channels,
+    /// Maps of role normal: xyz has three decoder outputs for them, xy two and rebuilds the third as the rest of a unit
+    /// vector
+    #[arg(long, value_enum, default_value_t = Normal::Xyz, help_heading = "Input")]
+    pub normal: Normal,
     /// Relative loss weight of each texture, one per image, 0 or more; 0 drops a texture [default: 1 for each]
     #[arg(long, value_name = "X,..", value_delimiter = ',', action = ArgAction::Set, help_heading = "Input")]
     pub weights: Vec<f32>,

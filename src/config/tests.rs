@@ -17,7 +17,9 @@ pub(crate) fn parse(line: &str) -> Config {
 }
 
 pub(crate) fn textures(count: usize) -> Vec<TextureInfo> {
-    (0..count).map(|k| TextureInfo { name: format!("m{k}"), channels: 3, depth: 8, role: None }).collect()
+    (0..count)
+        .map(|k| TextureInfo { name: format!("m{k}"), channels: 3, depth: 8, role: None, sources: vec![] })
+        .collect()
 }
 
 /// The structure that a command line gives for `count` RGB textures of a size.
@@ -120,6 +122,7 @@ fn the_hash_follows_the_result() {
         ("crop", json!(0), true),
         ("resize-to", json!("largest"), true),
         ("channels", json!("rgb"), true),
+        ("normal", json!("xy"), true),
         ("weights", json!([0.5]), true),
         ("latent", json!([32, 32, 4]), true),
         ("latent2", json!([16, 16, 4]), true),

@@ -10,16 +10,15 @@ pub const UNIT: f64 = (1u64 << 36) as f64;
 /// Most texels whose losses can be summed without overflow.
 pub const MOST_TEXELS: usize = 1 << 26;
 
-/// The factor of each output channel in a texel's loss: w_t / (C_t sum of w), in output order.
+/// The factor of each output in a texel's loss, in output order: n w_t / (C_t sum of w) for an output that is n of the C_t
+/// written channels of texture t.
 ///
 /// An absent `weights` means 1 for every texture.
 pub fn channel_weights(textures: &[TextureInfo], weights: &[f32]) -> Vec<f32> {
     let weight = |t: usize| weights.get(t).map_or(1.0, |w| f64::from(*w));
     let sum: f64 = (0..textures.len()).map(weight).sum();
-    let channels = |t: usize| textures[t].channels;
-    (0..textures.len())
-        .flat_map(|t| std::iter::repeat_n((weight(t) / (channels(t) as f64 * sum)) as f32, channels(t)))
-        .collect()
+    let of = |t: usize, copies: usize| (weight(t) * copies as f64 / (textures[t].channels as f64 * sum)) as f32;
+    (0..textures.len()).flat_map(|t| textures[t].copies().into_iter().map(move |n| of(t, n))).collect()
 }
 
 /// l = sum over c of w_c (out_c - target_c)^2, times 2^36 and rounded half to even: an integer-valued f32 up to 2^37.
@@ -115,7 +114,7 @@ mod tests {
 
     #[test]
     fn weights_are_normalised_per_texture_and_channel() {
-        let t = |channels| TextureInfo { name: "t".into(), channels, depth: 8, role: None };
+        let t = |channels| TextureInfo { name: "t".into(), channels, depth: 8, role: None, sources: vec![] };
         assert_eq!(channel_weights(&[t(3), t(1)], &[1.0, 3.0]), [1.0 / 12.0, 1.0 / 12.0, 1.0 / 12.0, 0.75]);
         assert_eq!(channel_weights(&[t(2)], &[]), [0.5, 0.5]);
         assert_eq!(channel_weights(&[t(1), t(1)], &[0.0, 2.0]), [0.0, 1.0]);

@@ -1,4 +1,5 @@
 //! What a model is and what it decodes to: definitions generic over [`lanes::Lanes`]. No threads, no instruction sets.
+pub mod channels;
 pub mod decode;
 pub mod lanes;
 pub mod latent;

@@ -359,7 +359,7 @@ mod tests {
             height,
             source_width: width,
             source_height: height,
-            textures: vec![TextureInfo { name: "t".into(), channels: 3, depth: 8, role: None }],
+            textures: vec![TextureInfo { name: "t".into(), channels: 3, depth: 8, role: None, sources: vec![] }],
             levels: vec![level],
             position: "uv".into(),
             hidden: vec![4],

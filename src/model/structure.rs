@@ -1,5 +1,6 @@
 //! What a model looks like: everything that decoding needs except the parameter values.
 
+use super::channels::Source;
 use super::role::Role;
 use serde::{Deserialize, Serialize};
 
@@ -86,13 +87,16 @@ pub struct Level {
 pub struct TextureInfo {
     /// Base name of the source file without extension.
     pub name: String,
-    /// 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA.
+    /// Channels that are written: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA.
     pub channels: usize,
     /// Bits per sample of the source: 8 or 16.
     pub depth: u32,
     /// What it is for, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Where each written channel comes from; empty = each is a decoder output of its own, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Source>,
 }
 
 /// Everything that decoding needs except the parameter values.
@@ -107,7 +111,7 @@ pub struct Structure {
     pub source_width: usize,
     /// Texels down of the source.
     pub source_height: usize,
-    /// The material's maps in output order; a map's channels are consecutive decoder outputs.
+    /// The material's maps in output order; the outputs of a map are consecutive.
     pub textures: Vec<TextureInfo>,
     /// One or two latent levels; level 0 may hold selectors.
     pub levels: Vec<Level>,
@@ -144,9 +148,9 @@ impl Structure {
     pub fn texels(&self) -> usize {
         self.width * self.height
     }
-    /// Decoder outputs: the channels of all textures.
+    /// Decoder outputs of all textures.
     pub fn outputs(&self) -> usize {
-        self.textures.iter().map(|t| t.channels).sum()
+        self.textures.iter().map(TextureInfo::outputs).sum()
     }
     /// Latent channels of all levels.
     pub fn latent_channels(&self) -> usize {

@@ -90,19 +90,24 @@ impl Coded {
     }
 
     /// Decodes and measures against the target planes that `backend` was made with. The backend's own state is not used.
-    pub fn measure(&self, target: &[Vec<f32>], backend: &mut dyn Backend) -> Result<Found> {
+    /// `rebuilt` are the source's channels that are rebuilt from others.
+    pub fn measure(
+        &self,
+        target: &[Vec<f32>],
+        rebuilt: &[Option<Vec<f32>>],
+        backend: &mut dyn Backend,
+    ) -> Result<Found> {
         let parameters = self.record.parameters();
         let started = Instant::now();
         let decoded = backend.decode(Some(&parameters))?;
         let decode_s = started.elapsed().as_secs_f64();
-        Ok(Found {
-            quality: eval::measure(&self.record.structure, target, &decoded),
-            mse: backend.evaluate(Some(&parameters), true)?,
-            rates: self.record.rates(),
-            bytes: self.bytes,
-            decode_s,
-            decoded,
-        })
+        let quality = eval::measure(&self.record.structure, target, rebuilt, &decoded);
+        let mut mse = backend.evaluate(Some(&parameters), true)?;
+        // What a rebuilt channel adds is no output's.
+        for ((mse, q), t) in mse.iter_mut().zip(&quality).zip(&self.record.structure.textures) {
+            *mse = if t.rebuilds_normal() { q.mse } else { *mse };
+        }
+        Ok(Found { quality, mse, rates: self.record.rates(), bytes: self.bytes, decode_s, decoded })
     }
 
     /// Bits of the file per source texel position.
@@ -138,7 +143,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("record.ntes");
         let config = Config { qat: vec![2], mlp: vec![4], ..Config::default() };
-        let texture = TextureInfo { name: "t".into(), channels: 3, depth: 8, role: None };
+        let texture = TextureInfo { name: "t".into(), channels: 3, depth: 8, role: None, sources: vec![] };
         let structure = config.resolve(14, 13, vec![texture]).unwrap();
         let geometry = Geometry::new(structure.clone()).unwrap();
         let wave = |k: usize| (0..16 * 16).map(|i| ((i * (k + 3)) as f32 * 0.1).sin() * 0.4 + 0.5).collect();
@@ -151,16 +156,16 @@ mod tests {
             let mut cpu =
                 Cpu::new(options, geometry.clone(), target.clone(), &[], noise.clone(), state.clone()).unwrap();
             save(&path, &structure, &parameters, coding).unwrap();
-            let before = Coded::read(&path, MAX_TEXELS).unwrap().measure(&target, &mut cpu).unwrap();
+            let before = Coded::read(&path, MAX_TEXELS).unwrap().measure(&target, &[], &mut cpu).unwrap();
             let mut corrupt = state;
             corrupt.parameters.decoder.iter_mut().for_each(|w| *w = 1e3);
             corrupt.parameters.levels.iter_mut().flatten().for_each(|z| *z = -*z);
             cpu.set_state(corrupt.clone()).unwrap();
-            let after = Coded::read(&path, MAX_TEXELS).unwrap().measure(&target, &mut cpu).unwrap();
+            let after = Coded::read(&path, MAX_TEXELS).unwrap().measure(&target, &[], &mut cpu).unwrap();
             assert_eq!((&before.quality, &before.mse, before.rates), (&after.quality, &after.mse, after.rates));
             assert!(before.decoded == after.decoded && before.bytes == after.bytes);
             let other = Coded::of_model(&path, &structure, &corrupt.parameters, coding).unwrap();
-            assert!(other.measure(&target, &mut cpu).unwrap().mse != before.mse, "the states do differ");
+            assert!(other.measure(&target, &[], &mut cpu).unwrap().mse != before.mse, "the states do differ");
         }
     }
 }

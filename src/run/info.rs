@@ -6,8 +6,9 @@ use super::print;
 use super::tools::run_config;
 use crate::bitstream::Cost;
 use crate::error::Result;
+use crate::model::channels::Source;
 use crate::model::quant::QuantizedLevel;
-use crate::model::structure::{Level, Structure};
+use crate::model::structure::{Level, Structure, TextureInfo};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -84,7 +85,7 @@ fn table(structure: &Structure, coded: &Coded) -> String {
     };
     line("size", format!("{source_width} x {source_height} texels{padding}"));
     for (k, t) in structure.textures.iter().enumerate() {
-        line(&format!("texture {k}"), format!("{}: {} channels, {} bits", t.name, t.channels, t.depth));
+        line(&format!("texture {k}"), format!("{}: {} channels, {} bits{}", t.name, t.channels, t.depth, sources(t)));
     }
     for (k, level) in structure.levels.iter().enumerate() {
         let Level { width, height, channels, filter, ref selector_bits, grid_bits } = *level;
@@ -110,6 +111,17 @@ fn table(structure: &Structure, coded: &Coded) -> String {
     let coding = format!("{:?}", coded.record.coding).to_lowercase();
     line("file", format!("{} bytes, --coding {coding}", coded.bytes));
     out
+}
+
+/// Where the channels of a texture come from, if not each from an output of its own.
+fn sources(texture: &TextureInfo) -> String {
+    let word = |source| match source {
+        Source::Output(k) => format!("output {k}"),
+        Source::Constant(level) => format!("always {level}"),
+        Source::NormalZ => "rebuilt".into(),
+    };
+    let words: Vec<_> = texture.sources.iter().copied().map(word).collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
 }
 
 /// Where the bits went: bytes of each part and its share of the file.

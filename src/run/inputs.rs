@@ -1,11 +1,11 @@
 //! The images of a run: reading them, and finding the same ones again for --resume.
 
 use super::say;
-use crate::config::{Config, Image, ResizeTo};
+use crate::config::{Config, Image, Normal, ResizeTo};
 use crate::error::{Error, Result};
 use crate::files::safe_name;
 use crate::files::write_atomic;
-use crate::model::structure::Channels;
+use crate::model::structure::{Channels, TextureInfo};
 use crate::texture::{Texture, bundled, load};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -33,6 +33,17 @@ pub struct Inputs {
     pub images: Vec<Source>,
 }
 
+/// Which channels get decoder outputs.
+pub enum Reduction<'a> {
+    /// Those that need one; with the third channel of normals where that is false.
+    Fit {
+        /// Normals' third channels are rebuilt.
+        rebuild: bool,
+    },
+    /// Those of a model.
+    As(&'a [TextureInfo]),
+}
+
 /// The textures of a run.
 pub struct Material {
     /// In order, cropped.
@@ -48,14 +59,19 @@ impl Material {
             true => bundled()?,
             false => config.images.iter().map(|text| read(&Image::of(text), config.channels)).collect::<Result<_>>()?,
         };
-        Self::prepare(textures, config.crop, config.resize_to)
+        Self::prepare(textures, config.crop, config.resize_to, &reduction(config))
     }
 
     /// Brings textures to one size, crops them and names them safely.
     ///
     /// # Errors
     /// Maps of a material, which roles make it, of sizes that differ before the crop: it would cut them differently.
-    pub fn prepare(mut textures: Vec<Texture>, crop: usize, resize_to: Option<ResizeTo>) -> Result<Self> {
+    pub fn prepare(
+        mut textures: Vec<Texture>,
+        crop: usize,
+        resize_to: Option<ResizeTo>,
+        reduction: &Reduction,
+    ) -> Result<Self> {
         let mut cropped = vec![];
         match resize_to {
             Some(to) => resize(&mut textures, to)?,
@@ -77,6 +93,7 @@ impl Material {
         }
         cropped.dedup();
         cropped.iter().for_each(|line| say(line));
+        reduce(&mut textures, reduction)?;
         let source = |t: &Texture| Source { file: t.file_name.clone(), crc32: format!("{:08x}", t.crc32) };
         let sources = textures.iter().map(source).collect();
         Ok(Material { textures, sources })
@@ -136,7 +153,7 @@ impl Inputs {
             }
         }
         match trouble.is_empty() {
-            true => Material::prepare(textures, config.crop, config.resize_to),
+            true => Material::prepare(textures, config.crop, config.resize_to, &reduction(config)),
             false => Err(Error::State(trouble.join("; "))),
         }
     }
@@ -154,6 +171,29 @@ pub fn read(image: &Image, channels: Channels) -> Result<Texture> {
     let mut texture = load(Path::new(image.path), image.channels.unwrap_or(channels))?;
     texture.info.role = image.role;
     Ok(texture)
+}
+
+/// What the settings of a fit leave out.
+fn reduction(config: &Config) -> Reduction<'static> {
+    Reduction::Fit { rebuild: config.normal == Normal::Xy }
+}
+
+/// Leaves out the channels that need no decoder output.
+fn reduce(textures: &mut [Texture], reduction: &Reduction) -> Result<()> {
+    match reduction {
+        Reduction::Fit { rebuild } => textures.iter_mut().for_each(|texture| texture.reduce(*rebuild)),
+        Reduction::As(infos) => {
+            for (texture, info) in textures.iter_mut().zip(*infos) {
+                texture.reduce_as(info).map_err(|message| Error::file(&texture.file_name, message))?;
+            }
+        }
+    }
+    if textures.iter().all(|texture| texture.planes.is_empty())
+        && let Some(first) = textures.first_mut()
+    {
+        first.keep_one();
+    }
+    Ok(())
 }
 
 /// Resamples all textures to the size of one of them.

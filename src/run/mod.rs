@@ -209,7 +209,7 @@ impl Job {
         folder.clear_pictures(|_| false)?;
         inputs.write(&folder.file(INPUTS))?;
         folder.write_text(CONFIG, &self.config.to_toml())?;
-        Views::new(&self.geometry.structure, &self.target.planes).write_all(folder, "target")?;
+        Views::of_target(&self.geometry.structure, &self.target).write_all(folder, "target")?;
         let mut noise = Noise::new(self.config.rng, self.config.seed);
         let state = State::new(match &self.loaded {
             Some(model) => model.parameters.clone(),
@@ -311,8 +311,8 @@ impl Job {
         let record = folder.file(RECORD);
         coded::save(&record, structure, &backend.state()?.parameters, self.config.coding)?;
         let coded = Coded::read(&record, MAX_TEXELS)?;
-        let found = coded.measure(&self.target.planes, backend)?;
-        let (target_views, views) = (Views::new(structure, &self.target.planes), Views::new(structure, &found.decoded));
+        let found = coded.measure(&self.target.planes, &self.target.rebuilt, backend)?;
+        let (target_views, views) = (Views::of_target(structure, &self.target), Views::new(structure, &found.decoded));
         views.write_all(folder, "recon_q_final")?;
         write_side_by_side(folder, &target_views, &views)?;
         Ok(Summary::new(&Facts {
@@ -336,5 +336,14 @@ fn check_loaded(model: &Structure, size: (usize, usize), images: &[TextureInfo])
     let has = said(model.source_width, model.source_height, &model.textures);
     let wanted = said(size.0, size.1, images);
     let message = || format!("--load: the model is of {has}, the images are {wanted}");
-    if has == wanted { Ok(()) } else { Err(Error::config(message())) }
+    if has != wanted {
+        return Err(Error::config(message()));
+    }
+    match model.textures.iter().zip(images).find(|(a, b)| a.sources != b.sources) {
+        None => Ok(()),
+        Some((of, image)) => Err(Error::config(format!(
+            "--load: the model has other constant, copied or rebuilt channels of {} than {}",
+            of.name, image.name
+        ))),
+    }
 }

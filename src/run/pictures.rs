@@ -2,7 +2,8 @@
 
 use super::folder::{Folder, picture_name};
 use crate::error::Result;
-use crate::model::structure::{Level, Parameters, Structure};
+use crate::model::structure::{Level, Parameters, Structure, TextureInfo};
+use crate::texture::Target;
 use crate::texture::target::unpad;
 use crate::texture::write::{side_by_side, write_png};
 use std::borrow::Cow;
@@ -13,25 +14,38 @@ pub struct Views<'a> {
     structure: &'a Structure,
     /// \[output]\[texel of the source].
     planes: Vec<Cow<'a, [f32]>>,
+    /// The third channel of each texture's normals, where the source is shown.
+    rebuilt: Vec<Option<Cow<'a, [f32]>>>,
 }
 
 impl<'a> Views<'a> {
     /// The source extent of `planes`.
     pub fn new(structure: &'a Structure, planes: &'a [Vec<f32>]) -> Self {
         let Structure { width, source_width, source_height, .. } = *structure;
-        Views { structure, planes: planes.iter().map(|p| unpad(p, width, source_width, source_height)).collect() }
+        let planes = planes.iter().map(|p| unpad(p, width, source_width, source_height)).collect();
+        Views { structure, planes, rebuilt: vec![] }
     }
 
-    /// The planes of texture `k`.
-    pub fn texture(&self, k: usize) -> Vec<&[f32]> {
-        let first: usize = self.structure.textures[..k].iter().map(|t| t.channels).sum();
-        self.planes[first..first + self.structure.textures[k].channels].iter().map(|p| &p[..]).collect()
+    /// The source as it is.
+    pub fn of_target(structure: &'a Structure, target: &'a Target) -> Self {
+        let Structure { width, source_width, source_height, .. } = *structure;
+        let cut = |p: &'a Option<Vec<f32>>| p.as_ref().map(|p| unpad(p, width, source_width, source_height));
+        Views { rebuilt: target.rebuilt.iter().map(cut).collect(), ..Views::new(structure, &target.planes) }
+    }
+
+    /// The written channels of texture `k`.
+    pub fn texture(&self, k: usize) -> Vec<Cow<'_, [f32]>> {
+        let Structure { ref textures, source_width, source_height, .. } = *self.structure;
+        let first: usize = textures[..k].iter().map(TextureInfo::outputs).sum();
+        let outputs: Vec<_> = self.planes[first..first + textures[k].outputs()].iter().map(|p| &p[..]).collect();
+        let third = self.rebuilt.get(k).and_then(Option::as_deref);
+        textures[k].written(&outputs, third, source_width * source_height)
     }
 
     /// Writes texture `k` at its own depth.
     pub fn write_texture(&self, path: &Path, k: usize) -> Result<()> {
         let Structure { source_width, source_height, .. } = *self.structure;
-        write_png(path, source_width, source_height, self.structure.textures[k].depth, &self.texture(k))
+        write_png(path, source_width, source_height, self.structure.textures[k].depth, &slices(&self.texture(k)))
     }
 
     /// Writes one picture a texture, named by `kind`.
@@ -39,6 +53,10 @@ impl<'a> Views<'a> {
         let count = self.structure.textures.len();
         (0..count).try_for_each(|k| self.write_texture(&folder.file(&picture_name(kind, k, count)), k))
     }
+}
+
+fn slices<'a>(planes: &'a [Cow<'_, [f32]>]) -> Vec<&'a [f32]> {
+    planes.iter().map(|plane| &plane[..]).collect()
 }
 
 /// Writes target and reconstruction next to each other, one picture a texture.

@@ -92,8 +92,10 @@ pub struct TextureSummary {
     /// What it is for, where that was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// 1 to 4.
+    /// Channels that are written, 1 to 4.
     pub channels: usize,
+    /// Decoder outputs behind them.
+    pub outputs: usize,
     /// Bits a sample.
     pub depth: u32,
     /// Relative loss weight.
@@ -108,6 +110,12 @@ pub struct TextureSummary {
     pub psnr_q_db: Option<f64>,
     /// As at top level, unweighted.
     pub ssim: Option<f64>,
+    /// Mean angle between the source's normals and those that `decode` writes, in degrees. Lower is better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub angle_mean_deg: Option<f64>,
+    /// 99th percentile of that angle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub angle_p99_deg: Option<f64>,
 }
 
 /// What a summary is made from.
@@ -212,25 +220,33 @@ impl Summary {
                 line(&t.file, format!("{float} dB float, {q} dB as decoded, SSIM {ssim}{role}"));
             }
         }
+        for t in &self.textures {
+            if let (Some(mean), Some(p99)) = (t.angle_mean_deg, t.angle_p99_deg) {
+                line("normals", format!("{mean:.2} degrees on average, 99 % within {p99:.2} ({})", t.file));
+            }
+        }
         out
     }
 }
 
 fn texture(facts: &Facts, k: usize) -> TextureSummary {
     let (info, source) = (&facts.structure.textures[k], &facts.sources[k]);
-    let (mse, mse_q) = (facts.report.textures[k].0, facts.found.mse[k]);
+    let (mse, mse_q, quality) = (facts.report.textures[k].0, facts.found.mse[k], &facts.found.quality[k]);
     TextureSummary {
         name: info.name.clone(),
         file: source.file.clone(),
         crc32: source.crc32.clone(),
         role: info.role,
         channels: info.channels,
+        outputs: info.outputs(),
         depth: info.depth,
         loss_weight: facts.config.weights.get(k).copied().unwrap_or(1.0),
         mse: Some(mse),
         mse_q: Some(mse_q),
         psnr_db: mse_to_psnr(mse),
         psnr_q_db: mse_to_psnr(mse_q),
-        ssim: facts.found.quality[k].ssim,
+        ssim: quality.ssim,
+        angle_mean_deg: quality.angles.map(|(mean, _)| mean),
+        angle_p99_deg: quality.angles.map(|(_, p99)| p99),
     }
 }

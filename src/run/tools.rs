@@ -2,7 +2,7 @@
 
 use super::coded::{Coded, is_coded};
 use super::folder::{CONFIG, Folder, RECORD, distinct_names};
-use super::inputs::{self, Material};
+use super::inputs::{self, Material, Reduction};
 use super::material;
 use super::model_file::{Model, load_model_up_to};
 use super::print;
@@ -39,9 +39,10 @@ pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>, mos
     }
     let textures = images.iter().zip(&structure.textures).map(|(image, info)| load_as(&Image::of(image), info));
     let textures: Vec<Texture> = textures.collect::<Result<_>>()?;
+    let as_model = Reduction::As(&structure.textures);
     // The crop that the fit made: its size is the model's, wherever a side was cut.
     let Material { textures, sources } =
-        Material::prepare(textures, structure.source_width.max(structure.source_height), config.resize_to)?;
+        Material::prepare(textures, structure.source_width.max(structure.source_height), config.resize_to, &as_model)?;
     let size = (structure.source_width, structure.source_height);
     if let Some(other) = textures.iter().find(|t| (t.width, t.height) != size) {
         let (name, width, height) = (&other.file_name, other.width, other.height);
@@ -50,9 +51,9 @@ pub fn eval(path: &Path, images: &[String], float: bool, out: Option<&Path>, mos
     let target = Target::new(textures, structure.width, structure.height)?;
     let mut backend = backend(&structure, &target.planes, parameters.clone(), &config)?;
     let report = measure(&config, &structure, &mut backend, &Progress::default(), None)?;
-    let mut found = coded.measure(&target.planes, &mut backend)?;
+    let mut found = coded.measure(&target.planes, &target.rebuilt, &mut backend)?;
     if float {
-        found.quality = eval::measure(&structure, &target.planes, &backend.decode(None)?);
+        found.quality = eval::measure(&structure, &target.planes, &target.rebuilt, &backend.decode(None)?);
     }
     let summary = Summary::new(&Facts {
         config: &config,
@@ -83,8 +84,8 @@ pub(super) fn run_config(path: &Path) -> Result<Config> {
 /// Reads an image with the channels that the model has of it.
 fn load_as(image: &Image, info: &TextureInfo) -> Result<Texture> {
     let mode = match info.channels {
-        1 => Channels::Auto,
-        3 => Channels::Rgb,
+        3 if info.sources.is_empty() => Channels::Rgb,
+        1 | 3 => Channels::Auto,
         _ => Channels::Alpha,
     };
     let texture = inputs::read(&Image { channels: Some(mode), ..*image }, mode)?;
@@ -93,10 +94,7 @@ fn load_as(image: &Image, info: &TextureInfo) -> Result<Texture> {
     {
         return Err(Error::config(format!("{role}={}: the model has {} there as {of}", image.path, info.name)));
     }
-    match texture.info.channels {
-        n if n == info.channels => Ok(texture),
-        n => Err(Error::file(image.path, format!("has {n} channels; the model has {} of it", info.channels))),
-    }
+    Ok(texture)
 }
 
 fn backend(structure: &Structure, target: &[Vec<f32>], parameters: Parameters, config: &Config) -> Result<Cpu> {
@@ -162,8 +160,11 @@ pub fn write_pictures(path: &Path, what: &Decode) -> Result<Vec<PathBuf>> {
         let planes: Vec<Vec<f32>> = planes.into_iter().map(cut).collect();
         let mut rest = planes.as_slice();
         for (writer, texture) in writers.iter_mut().zip(&structure.textures) {
-            let (own, others) = rest.split_at(texture.channels);
-            writer.put(&own.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+            let (own, others) = rest.split_at(texture.outputs());
+            let own: Vec<_> = own.iter().map(Vec::as_slice).collect();
+            let texels = region.width * (end.min(y + ROWS_AT_ONCE) - y);
+            let written = texture.written(&own, None, texels);
+            writer.put(&written.iter().map(|plane| &plane[..]).collect::<Vec<_>>())?;
             rest = others;
         }
     }

@@ -224,8 +224,11 @@ fn into_texture(samples: Samples, path: &Path, crc32: u32, channels: Channels) -
     };
     let planes: Vec<_> = sources.iter().map(plane).collect();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let info = TextureInfo { name, channels: planes.len(), depth, role: None };
-    Texture { info, file_name: files::base_name(path), crc32, width, height, planes, notes }
+    let info = TextureInfo { name, channels: planes.len(), depth, role: None, sources: vec![] };
+    let colours = if stored < 3 { 1 } else { 3 };
+    let alpha = usize::from(channels == Channels::Alpha && matches!(stored, 2 | 4));
+    let written = (channels != Channels::Rgb).then_some(colours + alpha);
+    Texture { info, file_name: files::base_name(path), crc32, width, height, planes, written, rebuilt: None, notes }
 }
 
 /// The stored channel that each plane takes. `S` is one sample, of any width.

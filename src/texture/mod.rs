@@ -1,5 +1,6 @@
 //! Image files to planes of f32 in 0..1 and back: reading, cropping, padding, writing, and the bundled material.
 
+mod channels;
 pub mod jpeg;
 mod ktx2;
 pub mod load;
@@ -36,6 +37,10 @@ pub struct Texture {
     pub height: usize,
     /// `[channel][texel]`, row by row, in 0..1: a sample divided by 255 or 65535, no gamma.
     pub planes: Vec<Vec<f32>>,
+    /// Channels that the picture is written with where planes may be left out; `None` = as the planes are.
+    pub written: Option<usize>,
+    /// The channel that is rebuilt from others, for measuring.
+    pub rebuilt: Option<Vec<f32>>,
     /// What a user should know about the reading, one sentence each, e.g. that alpha was dropped.
     pub notes: Vec<String>,
 }
@@ -106,12 +111,14 @@ mod tests {
             (0..width * height).map(texel).collect()
         };
         Texture {
-            info: TextureInfo { name: "n".into(), channels, depth: 8, role: None },
+            info: TextureInfo { name: "n".into(), channels, depth: 8, role: None, sources: vec![] },
             file_name: format!("n{width}x{height}.png"),
             crc32: 0,
             width,
             height,
             planes: (0..channels).map(plane).collect(),
+            written: None,
+            rebuilt: None,
             notes: vec![],
         }
     }

@@ -22,8 +22,10 @@ pub struct Target {
     pub source_height: usize,
     /// The maps in order.
     pub textures: Vec<TextureInfo>,
-    /// `[channel of all maps in order][texel of the padded extent]`, in 0..1.
+    /// `[decoder output of all maps in order][texel of the padded extent]`, in 0..1.
     pub planes: Vec<Vec<f32>>,
+    /// Of each map the channel that is rebuilt from others, over the padded extent.
+    pub rebuilt: Vec<Option<Vec<f32>>>,
 }
 
 impl Target {
@@ -42,13 +44,14 @@ impl Target {
         }
         let (source, padded) = ((source_width, source_height), (padded_width, padded_height));
         let mut infos = Vec::with_capacity(textures.len());
-        let mut planes = Vec::new();
+        let (mut planes, mut rebuilt) = (vec![], vec![]);
         for texture in textures {
             infos.push(texture.info);
+            rebuilt.push(texture.rebuilt.map(|plane| pad(plane, source, padded)));
             planes.extend(texture.planes.into_iter().map(|plane| pad(plane, source, padded)));
         }
         let (width, height) = padded;
-        Ok(Target { width, height, source_width, source_height, textures: infos, planes })
+        Ok(Target { width, height, source_width, source_height, textures: infos, planes, rebuilt })
     }
 
     /// One channel over the source extent; borrowed where there is no padding.

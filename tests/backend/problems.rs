@@ -105,8 +105,13 @@ fn level((width, height, channels): (usize, usize, usize), filter: Filter) -> Le
 /// One texture a channel count; every second one has 16 bits.
 fn textures(channels: &[usize]) -> Vec<TextureInfo> {
     let depth = |t: usize| if t % 2 == 1 { 16 } else { 8 };
-    let texture =
-        |(t, &channels): (usize, &usize)| TextureInfo { name: format!("t{t}"), channels, depth: depth(t), role: None };
+    let texture = |(t, &channels): (usize, &usize)| TextureInfo {
+        name: format!("t{t}"),
+        channels,
+        depth: depth(t),
+        role: None,
+        sources: vec![],
+    };
     channels.iter().enumerate().map(texture).collect()
 }
 

@@ -100,6 +100,7 @@ fn case(number: u64, &(name, (width, height), channels, settings): &Line) -> Res
             channels,
             depth: if t % 2 == 0 { 8 } else { 16 },
             role: None,
+            sources: vec![],
         })
         .collect();
     let config = Config::from_toml(settings, Path::new(name))?;

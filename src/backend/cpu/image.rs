@@ -6,6 +6,7 @@ use crate::model::lanes::Lanes;
 use crate::model::loss::strip_loss;
 use crate::model::mlp::{Row, forward};
 use crate::model::quant::round_rows;
+use crate::model::structure::TextureInfo;
 
 /// A plain decode of the image, for errors or for planes.
 pub(super) struct Evaluation<'a> {
@@ -55,6 +56,7 @@ impl Evaluation<'_> {
         let mut rows = vec![Row::ZERO; structure.outputs()];
         let mut rounded = rows.clone();
         let mut loss = Row::ZERO;
+        let shares: Vec<_> = structure.textures.iter().map(TextureInfo::shares).collect();
         self.sweep(
             l,
             band,
@@ -66,8 +68,8 @@ impl Evaluation<'_> {
                 }
                 load_target_at(target, structure.width, strip.first, count, y, strip.offset(), &mut rows);
                 let mut first = 0;
-                for (texture, sum) in structure.textures.iter().zip(sums.iter_mut()) {
-                    let channels = first..first + texture.channels;
+                for ((texture, shares), sum) in structure.textures.iter().zip(&shares).zip(sums.iter_mut()) {
+                    let channels = first..first + shares.len();
                     first = channels.end;
                     let mut decoded = &out[channels.clone()];
                     if self.round {
@@ -75,8 +77,7 @@ impl Evaluation<'_> {
                         round_rows(l, texture.depth, &mut rounded[channels.clone()]);
                         decoded = &rounded[channels.clone()];
                     }
-                    let weights = [1.0 / texture.channels as f32; 4];
-                    strip_loss(l, &weights[..texture.channels], decoded, &rows[channels], &mut loss);
+                    strip_loss(l, shares, decoded, &rows[channels], &mut loss);
                     let counted = &loss.0[strip.offset()..][..count];
                     *sum += counted.iter().map(|&x| x as i64).sum::<i64>();
                 }

@@ -250,7 +250,7 @@ impl Launcher {
         &self,
         scene: &Scene,
         packed: &Buffer<f32>,
-        (textures, first, depth): (usize, &Buffer<u32>, &Buffer<u32>),
+        (textures, first, depth, shares): (usize, &Buffer<u32>, &Buffer<u32>, &Buffer<f32>),
         rounded: bool,
         sums: &Buffer<u64>,
     ) -> Result<()> {
@@ -263,6 +263,7 @@ impl Launcher {
             textures: i32 = textures as i32,
             first: u64 = first.address(),
             depth: u64 = depth.address(),
+            shares: u64 = shares.address(),
             rounded: i32 = i32::from(rounded),
             sums: u64 = sums.address(),
         )

@@ -27,7 +27,7 @@ use crate::model::decode::Geometry;
 use crate::model::latent::cell_of;
 use crate::model::loss::{UNIT, channel_weights};
 use crate::model::price::Prices;
-use crate::model::structure::{Level, Parameters};
+use crate::model::structure::{Level, Parameters, TextureInfo};
 use crate::noise::Noise;
 use crate::noise::hash::Stream as NoiseStream;
 use gauss_newton::Room;
@@ -76,6 +76,7 @@ pub struct Cuda {
     bits: Buffer<u32>,
     texture_first: Buffer<u32>,
     texture_depth: Buffer<u32>,
+    texture_shares: Buffer<f32>,
     scratch: Scratch,
     /// beta^t of both optimisers; the moments here stay empty.
     powers: [Adam; 2],
@@ -121,10 +122,12 @@ impl Cuda {
         let packed = Buffer::zeros(stream, "the decoder", launcher.shape.packed)?;
         let bits = Buffer::of(stream, "selector depths", &structure.levels[0].selector_bits)?;
         let mut first = vec![0];
-        structure.textures.iter().for_each(|t| first.push(first[first.len() - 1] + t.channels as u32));
+        structure.textures.iter().for_each(|t| first.push(first[first.len() - 1] + t.outputs() as u32));
         let depth: Vec<u32> = structure.textures.iter().map(|t| t.depth).collect();
         let texture_first = Buffer::of(stream, "textures", &first)?;
         let texture_depth = Buffer::of(stream, "textures", &depth)?;
+        let shares: Vec<f32> = structure.textures.iter().flat_map(TextureInfo::shares).collect();
+        let texture_shares = Buffer::of(stream, "textures", &shares)?;
         let scratch = Scratch::new(stream)?;
         let room = Room::new(stream, &geometry, &weights, launcher.shape.packed)?;
         let powers = [Adam::new(0), Adam::new(0)];
@@ -142,6 +145,7 @@ impl Cuda {
             bits,
             texture_first,
             texture_depth,
+            texture_shares,
             scratch,
             powers,
             dampings: Dampings::default(),
@@ -415,7 +419,7 @@ impl Backend for Cuda {
         let structure = &self.geometry.structure;
         let textures = structure.textures.len();
         let sums = Buffer::<u64>::zeros(&self.launcher.stream, "sums", textures)?;
-        let tables = (textures, &self.texture_first, &self.texture_depth);
+        let tables = (textures, &self.texture_first, &self.texture_depth, &self.texture_shares);
         let sums = self.with_parameters(parameters, |scene, packed| {
             self.launcher.evaluate_errors(scene, packed, tables, round, &sums)?;
             sums.get(textures)

@@ -15,7 +15,8 @@ use crate::train::{init, pca};
 /// A small problem: 20 x 12 texels of an RGB and a grey map with weights 1 and 3.
 fn problem(flags: &str, threads: usize) -> Cpu {
     let config = crate::config::tests::parse(flags);
-    let texture = |channels| TextureInfo { name: format!("t{channels}"), channels, depth: 8, role: None };
+    let texture =
+        |channels| TextureInfo { name: format!("t{channels}"), channels, depth: 8, role: None, sources: vec![] };
     let structure = config.resolve(20, 12, vec![texture(3), texture(1)]).unwrap();
     let geometry = Geometry::new(structure.clone()).unwrap();
     let plane = |c: usize| {
