@@ -189,3 +189,116 @@ fn folders_and_names_that_cannot_be_read_are_refused() {
     fs::copy(at(&place, "a.png"), at(&place, "k=v.png")).unwrap();
     ntc(place.path(), &format!("k=v.png {SMALL}")).works();
 }
+
+/// Two maps that Gauss-Newton fits in a moment, and a role each.
+const PAIR: &str = "albedo=a.png roughness=b.png --optimizer gn --latent 6 4 2 --mlp 6 --gn-texels 256 --iters 4 \
+                    --print-every 1 --save-every 1";
+
+/// PSNR as decoded and loss weight of each map of a run.
+fn reached(run: &Path) -> Vec<(f64, f64)> {
+    let of = |t: &serde_json::Value| (t["psnr_q_db"].as_f64().unwrap(), t["loss_weight"].as_f64().unwrap());
+    json(&run.join("summary.json"))["textures"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn quality_targets_are_met_by_weights_or_missed_with_a_word() {
+    let place = place();
+    ntc(place.path(), &format!("{PAIR} --out plain")).works();
+    let plain = reached(&at(&place, "plain"));
+    let shares = json(&at(&place, "plain/summary.json"))["textures"].clone();
+    let share = |k: usize| shares[k]["error_share"].as_f64().unwrap();
+    let mse = |k: usize| shares[k]["mse_q"].as_f64().unwrap();
+    assert!((share(0) - mse(0) / (mse(0) + mse(1))).abs() < 1e-12 && (share(0) + share(1) - 1.0).abs() < 1e-12);
+
+    // A little more of one map than equal weights give.
+    let goal = plain[1].0 + 0.1;
+    let said = ntc(place.path(), &format!("{PAIR} --quality roughness={goal:.3} --out met")).works();
+    let met = reached(&at(&place, "met"));
+    assert!(said.err.contains("; met with --weights 1.0000,"), "{}", said.err);
+    assert!(met[1].0 >= goal - 1e-3 && met[1].1 > 1.0 && met[0].1 == 1.0, "{plain:?} {met:?}");
+    let record = json(&at(&place, "met/quality.json"));
+    let fits = record["fits"].as_array().unwrap();
+    assert!(record["done"] == true && fits.len() >= 2, "{record}");
+    assert_eq!(fits.last().unwrap()["psnr_q_db"][1].as_f64(), Some(met[1].0));
+    assert!(ntc(place.path(), "--resume met").works().err.contains("finished"));
+    // The found weights alone make the same file.
+    let weights = format!("--weights {},{}", met[0].1 as f32, met[1].1 as f32);
+    ntc(place.path(), &format!("{PAIR} {weights} --out again")).works();
+    assert_eq!(bytes(&at(&place, "again/record.ntes")), bytes(&at(&place, "met/record.ntes")));
+
+    // What no weights can give: the closest fit stays, and the word says how short it is.
+    let said = ntc(place.path(), &format!("{PAIR} --quality albedo=70,roughness=70 --out short")).works();
+    assert!(said.err.contains("dB, the closest of "), "{}", said.err);
+    let record = json(&at(&place, "short/quality.json"));
+    let least = |fit: &serde_json::Value| (0..2).map(|k| fit["psnr_q_db"][k].as_f64().unwrap()).fold(99.0, f64::min);
+    let best = record["fits"].as_array().unwrap().iter().map(least).fold(0.0, f64::max);
+    assert_eq!(reached(&at(&place, "short")).iter().map(|m| m.0).fold(99.0, f64::min), best);
+
+    // Killed in any of the fits, it goes on to the same file.
+    let mut child = start(place.path(), &format!("{PAIR} --quality albedo=70,roughness=70 --out killed --quiet"));
+    let mut kills = 0;
+    loop {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            break;
+        }
+        if kills < 12 && at(&place, "killed/config.toml").exists() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            kills += 1;
+            child = start(place.path(), "--resume killed --quiet");
+        }
+    }
+    println!("killed {kills} times");
+    assert_eq!(bytes(&at(&place, "killed/record.ntes")), bytes(&at(&place, "short/record.ntes")));
+    assert_eq!(json(&at(&place, "killed/quality.json")), record);
+
+    let refused = |words: &str, message: &str| ntc(place.path(), &format!("{PAIR} --out no {words}")).fails(2, message);
+    refused("--quality normal=30", "--quality normal=30: no map is normal; of the maps: albedo, roughness");
+    refused("--quality roughness", "ROLE=DB");
+    refused("--quality rough=30", "rough is no role");
+    refused("--quality ao=0", "above 0 and at most 120");
+    refused("--quality ao=nan", "above 0 and at most 120");
+    refused("--quality ao=30,ao=31", "another target for ao");
+    ntc(place.path(), &format!("a.png {SMALL} --out no --quality ao=30")).fails(2, "none has a role");
+    assert!(!at(&place, "no").exists());
+}
+
+#[test]
+fn channels_that_hold_nothing_new_are_written_once() {
+    let place = tempfile::tempdir().unwrap();
+    let ramp = |by: usize| (0..384).map(|i| ((i * by) % 23) as f32 / 22.0).collect::<Vec<f32>>();
+    let flat = |level: u32| vec![level as f32 / 255.0; 384];
+    let write = |name: &str, planes: &[&[f32]]| write_png(&at(&place, name), 24, 16, 8, planes).unwrap();
+    // Occlusion unused and full, roughness, metalness 0; a grey picture of three channels; an all-grey map of one level.
+    write("orm.png", &[&flat(255), &ramp(5), &flat(0)]);
+    write("ao.png", &[&ramp(3), &ramp(3), &ramp(3)]);
+    write("height.png", &[&flat(77)]);
+    let run = format!("orm=orm.png ao:rgb=ao.png height=height.png {SMALL}");
+    ntc(place.path(), &format!("{run} --out run")).works();
+    let outputs = |run: &str| -> Vec<u64> {
+        let textures = json(&at(&place, &format!("{run}/summary.json")))["textures"].clone();
+        textures.as_array().unwrap().iter().map(|t| t["outputs"].as_u64().unwrap()).collect()
+    };
+    println!("outputs {:?}", outputs("run"));
+    assert_eq!(outputs("run")[0], 1);
+    assert_eq!(outputs("run")[2], 0);
+    ntc(place.path(), "decode run/record.ntes --out back").works();
+    let back = read(&at(&place, "back/orm.png"));
+    assert_eq!(back.info.channels, 3);
+    assert!(back.planes[0].iter().all(|&x| x == 1.0) && back.planes[2].iter().all(|&x| x == 0.0));
+    assert!(same_samples(&at(&place, "back/height.png"), &at(&place, "height.png")));
+    // Every format writes all channels, and a region of them too.
+    ntc(place.path(), "decode run --out part --region 3,2,5,4 --format raw").works();
+    ntc(place.path(), "decode run --out ktx --format ktx2").works();
+    assert_eq!(names(&at(&place, "part")).len(), 3);
+    assert_eq!(names(&at(&place, "ktx")).len(), 3);
+    // A model of other constants is no start for these maps.
+    write("orm.png", &[&flat(254), &ramp(5), &flat(0)]);
+    ntc(place.path(), &format!("{run} --load run --out no")).fails(2, "--load: the model has other constant");
+    // Nothing but constants still makes a model.
+    ntc(place.path(), &format!("height.png {SMALL} --out flat")).works();
+    ntc(place.path(), "decode flat --out plain").works();
+    assert_eq!(read(&at(&place, "plain/height.png")).info.channels, 1);
+}

@@ -1,6 +1,7 @@
 //! Valid settings of every kind, for property tests.
 
 use super::*;
+use crate::model::role::Role;
 use crate::model::structure::{Filter, Rng as Noise};
 use proptest::prelude::*;
 
@@ -32,7 +33,10 @@ prop_compose! {
             prop_oneof![Just(Channels::Auto), Just(Channels::Rgb), Just(Channels::Alpha)],
             prop_oneof![Just(Normal::Xy), Just(Normal::Xyz)],
         ),
-        weights in prop::collection::vec(1e-6f32..1e6, 8),
+        (weights, quality) in (
+            prop::collection::vec(1e-6f32..1e6, 8),
+            prop::option::of((1e-3f32..=120.0).prop_map(|db| Goal { role: Role::Orm, db })),
+        ),
         weighted: bool,
         out in a_name(),
         load in prop::option::of(a_name()),
@@ -43,9 +47,10 @@ prop_compose! {
         simd in prop_oneof![Just(Simd::Auto), Just(Simd::Avx512), Just(Simd::Avx2), Just(Simd::Scalar)],
     ) -> Config {
         let weights = if weighted { weights[..images.len()].to_vec() } else { vec![] };
+        let quality = quality.into_iter().collect();
         let (out, load) = (out.into(), load.map(Into::into));
         Config {
-            images, crop, resize_to, channels, normal, weights, out, load, print_every, save_every, quiet, threads, simd,
+            images, crop, resize_to, channels, normal, weights, quality, out, load, print_every, save_every, quiet, threads, simd,
             ..Config::default()
         }
     }

@@ -1,6 +1,7 @@
 //! Settings that choose among a few: their words and what they mean.
 
 use crate::error::{Error, Result};
+use crate::model::role::Role;
 use crate::model::structure::Filter;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -54,6 +55,48 @@ impl From<FilterPair> for String {
 }
 
 impl TryFrom<String> for FilterPair {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+/// What one map's PSNR as decoded is to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Goal {
+    /// The map, by what it is for.
+    pub role: Role,
+    /// PSNR in dB, above 0 and at most 120.
+    pub db: f32,
+}
+
+impl FromStr for Goal {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = |why: &str| Error::config(format!("--quality {text}: {why}; give ROLE=DB such as normal=32"));
+        let (role, db) = text.split_once('=').ok_or_else(|| wrong("there is no ="))?;
+        let role = role.trim().parse().map_err(|message: String| wrong(&message))?;
+        match db.trim().parse() {
+            Ok(db) if db > 0.0 && db <= 120.0 => Ok(Goal { role, db }),
+            _ => Err(wrong("the target is no number of dB above 0 and at most 120")),
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.role, self.db)
+    }
+}
+
+impl From<Goal> for String {
+    fn from(goal: Goal) -> String {
+        goal.to_string()
+    }
+}
+
+impl TryFrom<String> for Goal {
     type Error = Error;
     fn try_from(text: String) -> Result<Self> {
         text.parse()

@@ -17,7 +17,7 @@ pub(crate) mod arbitrary;
 pub(crate) mod tests;
 
 pub use check::check_structure;
-pub use choices::{CudaDevice, EsDist, FilterPair, Init, LatGrad, Normal, Optimizer, Preset, ResizeTo, Simd};
+pub use choices::{CudaDevice, EsDist, FilterPair, Goal, Init, LatGrad, Normal, Optimizer, Preset, ResizeTo, Simd};
 pub use image::Image;
 pub use resolve::MAX_TEXELS;
 
@@ -55,6 +55,10 @@ pub struct Config {
     /// Relative loss weight of each texture, one per image, 0 or more; 0 drops a texture [default: 1 for each]
     #[arg(long, value_name = "X,..", value_delimiter = ',', action = ArgAction::Set, help_heading = "Input")]
     pub weights: Vec<f32>,
+    /// What a map's PSNR is to reach, by its role: up to 6 fits look for the loss weights with which every map gets
+    /// there [default: off]
+    #[arg(long, value_name = "ROLE=DB,..", value_delimiter = ',', action = ArgAction::Set, help_heading = "Input")]
+    pub quality: Vec<Goal>,
 
     /// Latent level 0: texels across, down, and channels (1 to 128); 0 0 C is one latent texel per image texel;
     /// more is better and costs bits [default: 64 64 4; with --qat 0 0 and one channel per depth]

@@ -124,6 +124,7 @@ fn the_hash_follows_the_result() {
         ("channels", json!("rgb"), true),
         ("normal", json!("xy"), true),
         ("weights", json!([0.5]), true),
+        ("quality", json!(["normal=30"]), true),
         ("latent", json!([32, 32, 4]), true),
         ("latent2", json!([16, 16, 4]), true),
         ("block", json!(8), true),

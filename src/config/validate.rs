@@ -37,6 +37,7 @@ impl Config {
             check_images(self.images.len(), &self.weights)?;
         }
         check_roles(&self.images)?;
+        self.check_quality()?;
         self.check_weights()?;
         self.check_decoder()?;
         check_level("--latent", self.latent.as_deref())?;
@@ -105,6 +106,15 @@ impl Config {
         // A sigma of 0 would divide 0 by 0 in the last iteration; a rate of 0 only stands still.
         check_anneal("--lr-anneal", &self.lr_anneal, 0.0)?;
         check_anneal("--sigma-anneal", &self.sigma_anneal, 1e-4)
+    }
+
+    fn check_quality(&self) -> Result<()> {
+        for (k, goal) in self.quality.iter().enumerate() {
+            if self.quality[..k].iter().any(|other| other.role.place() == goal.role.place()) {
+                return refuse(format!("--quality {goal}: there is another target for {} already", goal.role.place()));
+            }
+        }
+        Ok(())
     }
 
     fn check_weights(&self) -> Result<()> {

@@ -18,6 +18,8 @@ pub const MODEL: &str = "model.safetensors";
 pub const RECORD: &str = "record.ntes";
 /// Everything that --resume needs.
 pub const CHECKPOINT: &str = "checkpoint.safetensors";
+/// The fits so far of a search for loss weights.
+pub const QUALITY: &str = "quality.json";
 /// The figures.
 pub const SUMMARY: &str = "summary.json";
 

@@ -1,7 +1,7 @@
 //! Materials as users have them: folders and manifests to the list of images that a run is about.
 
 use super::say;
-use crate::config::{Config, Image};
+use crate::config::{Config, Goal, Image};
 use crate::error::{Error, Result};
 use crate::files::{folder_of, read_up_to};
 use crate::model::role::Role;
@@ -30,6 +30,8 @@ struct Map {
     channels: Option<Channels>,
     /// 1 where absent.
     weight: Option<f32>,
+    /// PSNR in dB that the map is to reach.
+    quality: Option<f32>,
 }
 
 /// `config` with the maps of the manifest, or of the folder that it names, in place of these. Says what each file of a
@@ -93,10 +95,13 @@ fn of_manifest(config: &Config, path: &Path) -> Result<Config> {
     let place = |map: &Map| if folder == Path::new(".") { map.path.clone().into() } else { folder.join(&map.path) };
     let images = manifest.textures.iter().map(|map| entry(map.role, map.channels, &place(map)));
     let weights = manifest.textures.iter().map(|map| map.weight.unwrap_or(1.0)).collect();
+    let goals: Vec<Goal> =
+        manifest.textures.iter().filter_map(|map| Some(Goal { role: map.role, db: map.quality? })).collect();
     let weighted = manifest.textures.iter().any(|map| map.weight.is_some());
     Ok(Config {
         images: images.collect::<Result<_>>()?,
         weights: if weighted { weights } else { vec![] },
+        quality: if goals.is_empty() { config.quality.clone() } else { goals },
         ..config.clone()
     })
 }

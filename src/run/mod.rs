@@ -13,6 +13,7 @@ pub mod material;
 pub mod model_file;
 pub mod pictures;
 mod progress;
+mod quality;
 mod recorder;
 pub mod region;
 pub mod summary;
@@ -37,11 +38,12 @@ use crate::train::{Progress, Report, fit as train, init, measure, pca};
 use checkpoint::Checkpoint;
 use clock::Clock;
 use coded::Coded;
-use folder::{CHECKPOINT, Folder, INPUTS, LOG, RECORD};
+use folder::{CHECKPOINT, Folder, INPUTS, LOG, QUALITY, RECORD};
 use inputs::{Inputs, Material, Source};
 use log::Log;
 use pictures::{Views, write_side_by_side};
 use progress::Shown;
+use quality::Search;
 use recorder::Recorder;
 use std::io::Write;
 use std::path::Path;
@@ -101,13 +103,16 @@ pub fn fit(config: &Config, given: &[String]) -> Result<Outcome> {
     interrupt::watch()?;
     let loaded = config.load.as_deref().map(load_model).transpose()?;
     let job = Job::new(config, given, Material::load(config)?, loaded)?;
+    let search = Search::new(&job.config, &job.geometry.structure)?;
     let folder = Folder::create(&config.out, job.checkpoint_bytes())?;
     folder.refuse_own_images(&config.images)?;
     if folder.holds_run() {
         say(&format!("{}: replacing the run in it", folder.path().display()));
     }
     let inputs = Inputs { images: job.sources.clone(), ..Inputs::here(folder.path())? };
-    job.start(&folder, &inputs)
+    [CONFIG, QUALITY].iter().try_for_each(|name| folder.remove(name))?;
+    let ended = job.start(&folder, &inputs)?;
+    job.end(&folder, &inputs, ended, search)
 }
 
 /// Continues the run in `path` to the same bits as a run that was never stopped. Of `overrides`, those settings count
@@ -128,7 +133,8 @@ pub fn resume(path: &Path, overrides: &Config, given: &[String]) -> Result<Outco
     let mut config = Config::from_toml(&text, &config_path)?;
     let checkpoint = path.join(CHECKPOINT);
     let done = if checkpoint.exists() { Some(Checkpoint::iteration(&checkpoint)?) } else { None };
-    if done == Some(config.iters) && finished(&path.join(SUMMARY), config.iters) {
+    let searching = quality::searching(&config, &path.join(QUALITY))?;
+    if done == Some(config.iters) && !searching && finished(&path.join(SUMMARY), config.iters) {
         say(&format!("{}: the run is finished, all {} iterations are done", path.display(), config.iters));
         return Ok(Outcome::Done);
     }
@@ -150,13 +156,19 @@ pub fn resume(path: &Path, overrides: &Config, given: &[String]) -> Result<Outco
             let load = config.load.as_deref().map(|load| load_model(&inputs.locate(load, path))).transpose()?;
             // config.toml says how to quantize, whatever the loaded model said.
             let job = Job::new(&config, &["qbits".into()], material, load)?;
-            job.start(&Folder::create(path, job.checkpoint_bytes())?, &inputs)
+            let search = Search::resume(&job.config, &job.geometry.structure, &path.join(QUALITY))?;
+            let folder = Folder::create(path, job.checkpoint_bytes())?;
+            let ended = job.start(&folder, &inputs)?;
+            job.end(&folder, &inputs, ended, search)
         }
         Some(iteration) => {
             say(&format!("{}: continuing after iteration {iteration}", path.display()));
             let job = Job::new(&Config { load: None, ..config.clone() }, &[], material, None)?;
             let job = Job { config: Config { load: config.load, ..job.config }, ..job };
-            job.go_on(&Folder::create(path, job.checkpoint_bytes())?)
+            let search = Search::resume(&job.config, &job.geometry.structure, &path.join(QUALITY))?;
+            let folder = Folder::create(path, job.checkpoint_bytes())?;
+            let ended = job.go_on(&folder)?;
+            job.end(&folder, &inputs, ended, search)
         }
     }
 }
@@ -166,6 +178,13 @@ fn finished(path: &Path, iters: usize) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let summary: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     summary["iterations"] == iters && summary["finished"] == true
+}
+
+/// A fit that ended or was stopped, its folder written.
+struct Ended {
+    summary: Summary,
+    iteration: usize,
+    interrupted: bool,
 }
 
 /// A run before its first iteration: everything fits together.
@@ -203,9 +222,9 @@ impl Job {
     }
 
     /// Begins with the first iteration. An earlier run's files go one by one as ours replace them; what would outlive
-    /// that and tell of the earlier run goes now. config.toml makes it a run folder, so that comes last.
-    fn start(&self, folder: &Folder, inputs: &Inputs) -> Result<Outcome> {
-        [CHECKPOINT, SUMMARY, RECORD, CONFIG].iter().try_for_each(|name| folder.remove(name))?;
+    /// that and tell of the earlier run goes now. config.toml makes it a run folder: where it is gone it comes back last.
+    fn start(&self, folder: &Folder, inputs: &Inputs) -> Result<Ended> {
+        [CHECKPOINT, SUMMARY, RECORD].iter().try_for_each(|name| folder.remove(name))?;
         folder.clear_pictures(|_| false)?;
         inputs.write(&folder.file(INPUTS))?;
         folder.write_text(CONFIG, &self.config.to_toml())?;
@@ -227,7 +246,7 @@ impl Job {
     }
 
     /// Goes on behind the checkpoint. Rows and pictures that a run without a stop would not have go.
-    fn go_on(&self, folder: &Folder) -> Result<Outcome> {
+    fn go_on(&self, folder: &Folder) -> Result<Ended> {
         let Config { iters, print_every, save_every, .. } = self.config;
         let (hash, mt) = (self.config.hash(), self.config.rng == Rng::Mt);
         let (structure, decoder) = (&self.geometry.structure, self.geometry.network.parameters());
@@ -273,7 +292,7 @@ impl Job {
         log: Log,
         from: Progress,
         clock: Clock,
-    ) -> Result<Outcome> {
+    ) -> Result<Ended> {
         let structure = &self.geometry.structure;
         let mut recorder = Recorder {
             folder,
@@ -296,11 +315,26 @@ impl Job {
         let summary = self.final_pictures(folder, backend.as_mut(), &report)?;
         let summary = summary.of_run(&self.config, &progress, clock.spent());
         summary.write(&folder.file(SUMMARY))?;
-        print(&summary.table())?;
-        if !progress.interrupted {
+        Ok(Ended { summary, iteration: progress.iteration, interrupted: progress.interrupted })
+    }
+
+    /// Looks for the loss weights of the quality targets, if there are any, by fits after this first one, and tells how
+    /// it ended.
+    fn end(mut self, folder: &Folder, inputs: &Inputs, mut ended: Ended, search: Option<Search>) -> Result<Outcome> {
+        if let Some(mut search) = search {
+            while !ended.interrupted {
+                let reached = ended.summary.textures.iter().map(|t| t.psnr_q_db.unwrap_or(f64::INFINITY)).collect();
+                let next = search.next(&self.config.weights, reached, &folder.file(QUALITY))?;
+                let Some(weights) = next else { break };
+                self.config.weights = weights;
+                ended = self.start(folder, inputs)?;
+            }
+        }
+        print(&ended.summary.table())?;
+        if !ended.interrupted {
             return Ok(Outcome::Done);
         }
-        let (done, place) = (progress.iteration, folder.path().display());
+        let (done, place) = (ended.iteration, folder.path().display());
         say(&format!("stopped after iteration {done}; --resume {place} goes on"));
         Ok(Outcome::Interrupted)
     }

@@ -100,6 +100,8 @@ pub struct TextureSummary {
     pub depth: u32,
     /// Relative loss weight.
     pub loss_weight: f32,
+    /// Share of the weighted squared error behind the top level's `mse_q`, 0 to 1; absent without error.
+    pub error_share: Option<f64>,
     /// As at top level, unweighted.
     pub mse: Option<f64>,
     /// As at top level, unweighted.
@@ -188,7 +190,7 @@ impl Summary {
     /// Takes the quantized figures away, for a decode that skipped quantization.
     pub fn float_only(mut self) -> Self {
         (self.psnr_q_db, self.mse_q) = (None, None);
-        self.textures.iter_mut().for_each(|t| (t.psnr_q_db, t.mse_q) = (None, None));
+        self.textures.iter_mut().for_each(|t| (t.psnr_q_db, t.mse_q, t.error_share) = (None, None, None));
         self
     }
 
@@ -217,7 +219,8 @@ impl Summary {
             for t in &self.textures {
                 let (float, q, ssim) = (db(t.psnr_db), db(t.psnr_q_db), printed(t.ssim, 4));
                 let role = t.role.map(|role| format!(", {role}")).unwrap_or_default();
-                line(&t.file, format!("{float} dB float, {q} dB as decoded, SSIM {ssim}{role}"));
+                let share = t.error_share.map(|s| format!(", {:.0} % of the error", 100.0 * s)).unwrap_or_default();
+                line(&t.file, format!("{float} dB float, {q} dB as decoded, SSIM {ssim}{role}{share}"));
             }
         }
         for t in &self.textures {
@@ -232,6 +235,8 @@ impl Summary {
 fn texture(facts: &Facts, k: usize) -> TextureSummary {
     let (info, source) = (&facts.structure.textures[k], &facts.sources[k]);
     let (mse, mse_q, quality) = (facts.report.textures[k].0, facts.found.mse[k], &facts.found.quality[k]);
+    let weight = |k: usize| facts.config.weights.get(k).map_or(1.0, |&w| f64::from(w));
+    let all: f64 = facts.found.mse.iter().enumerate().map(|(k, mse)| weight(k) * mse).sum();
     TextureSummary {
         name: info.name.clone(),
         file: source.file.clone(),
@@ -240,7 +245,8 @@ fn texture(facts: &Facts, k: usize) -> TextureSummary {
         channels: info.channels,
         outputs: info.outputs(),
         depth: info.depth,
-        loss_weight: facts.config.weights.get(k).copied().unwrap_or(1.0),
+        loss_weight: weight(k) as f32,
+        error_share: (all > 0.0).then(|| weight(k) * mse_q / all),
         mse: Some(mse),
         mse_q: Some(mse_q),
         psnr_db: mse_to_psnr(mse),
