@@ -147,6 +147,7 @@ fn manifests() {
     refused(r#"{"textures": [{"path": "a.png", "role": "colour"}]}"#, 1, "unknown variant `colour`");
     refused(r#"{"textures": [{"path": "a.png", "role": "ao", "wieght": 1}]}"#, 1, "unknown field `wieght`");
     refused(r#"{"textures": [{"path": "a.png", "role": "ao", "weight": -1}]}"#, 2, "--weights -1");
+    refused(r#"{"textures": [{"path": "a.png", "role": "ao", "quality": -5}]}"#, 2, "--quality ao=-5");
     refused(r#"{"textures": [{"path": "a.png", "role": "ao"}, {"path": "b.png", "role": "ao"}]}"#, 2, "is ao already");
     refused(r#"{"textures": [{"path": "none.png", "role": "ao"}]}"#, 1, "none.png");
     ntc(place.path(), "--material sub/m.json a.png").fails(2, "--material");
@@ -234,25 +235,35 @@ fn quality_targets_are_met_by_weights_or_missed_with_a_word() {
     let best = record["fits"].as_array().unwrap().iter().map(least).fold(0.0, f64::max);
     assert_eq!(reached(&at(&place, "short")).iter().map(|m| m.0).fold(99.0, f64::min), best);
 
-    // Killed in any of the fits, it goes on to the same file.
-    let mut child = start(place.path(), &format!("{PAIR} --quality albedo=70,roughness=70 --out killed --quiet"));
-    let mut kills = 0;
-    loop {
-        std::thread::sleep(std::time::Duration::from_millis(150));
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success());
-            break;
-        }
-        if kills < 12 && at(&place, "killed/config.toml").exists() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            kills += 1;
-            child = start(place.path(), "--resume killed --quiet");
-        }
+    // Killed after every fit, it goes on to the same file; every fit begins with the loaded model where there is one.
+    let search = format!("{} --quality roughness=70", PAIR.replace("--iters 4 ", "--iters 40 "));
+    ntc(place.path(), &format!("{search} --out long")).works();
+    ntc(place.path(), &format!("{search} --load plain --out loaded")).works();
+    for (whole, load) in [("long", ""), ("loaded", "--load plain")] {
+        let mut child = start(place.path(), &format!("{search} {load} --out killed --quiet"));
+        let fits = || fs::read_to_string(at(&place, "killed/quality.json")).map_or(0, |t| t.matches("weights").count());
+        let (mut kills, mut seen) = (0, 0);
+        let status = loop {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            // Once after every fit that ended, a little later each time.
+            if fits() > seen {
+                seen = fits();
+                std::thread::sleep(std::time::Duration::from_millis(7 * kills));
+                child.kill().unwrap();
+                child.wait().unwrap();
+                kills += 1;
+                child = start(place.path(), "--resume killed --quiet");
+            }
+        };
+        assert!(status.success() && kills >= 2, "killed {kills} times");
+        let whole = at(&place, whole);
+        assert_eq!(bytes(&at(&place, "killed/record.ntes")), bytes(&whole.join("record.ntes")));
+        assert_eq!(json(&at(&place, "killed/quality.json")), json(&whole.join("quality.json")));
+        fs::remove_dir_all(at(&place, "killed")).unwrap();
     }
-    println!("killed {kills} times");
-    assert_eq!(bytes(&at(&place, "killed/record.ntes")), bytes(&at(&place, "short/record.ntes")));
-    assert_eq!(json(&at(&place, "killed/quality.json")), record);
 
     let refused = |words: &str, message: &str| ntc(place.path(), &format!("{PAIR} --out no {words}")).fails(2, message);
     refused("--quality normal=30", "--quality normal=30: no map is normal; of the maps: albedo, roughness");

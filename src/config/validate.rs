@@ -110,6 +110,9 @@ impl Config {
 
     fn check_quality(&self) -> Result<()> {
         for (k, goal) in self.quality.iter().enumerate() {
+            if !(goal.db > 0.0 && goal.db <= 120.0) {
+                return refuse(format!("--quality {goal}: the target must be above 0 and at most 120 dB"));
+            }
             if self.quality[..k].iter().any(|other| other.role.place() == goal.role.place()) {
                 return refuse(format!("--quality {goal}: there is another target for {} already", goal.role.place()));
             }

@@ -10,12 +10,17 @@ pub const UNIT: f64 = (1u64 << 36) as f64;
 /// Most texels whose losses can be summed without overflow.
 pub const MOST_TEXELS: usize = 1 << 26;
 
+/// Relative loss weight of texture `t`: an absent `weights` means 1 for every texture.
+pub fn weight_of(weights: &[f32], t: usize) -> f64 {
+    weights.get(t).map_or(1.0, |w| f64::from(*w))
+}
+
 /// The factor of each output in a texel's loss, in output order: n w_t / (C_t sum of w) for an output that is n of the C_t
 /// written channels of texture t.
 ///
 /// An absent `weights` means 1 for every texture.
 pub fn channel_weights(textures: &[TextureInfo], weights: &[f32]) -> Vec<f32> {
-    let weight = |t: usize| weights.get(t).map_or(1.0, |w| f64::from(*w));
+    let weight = |t: usize| weight_of(weights, t);
     let sum: f64 = (0..textures.len()).map(weight).sum();
     let of = |t: usize, copies: usize| (weight(t) * copies as f64 / (textures[t].channels as f64 * sum)) as f32;
     (0..textures.len()).flat_map(|t| textures[t].copies().into_iter().map(move |n| of(t, n))).collect()

@@ -150,27 +150,25 @@ pub fn resume(path: &Path, overrides: &Config, given: &[String]) -> Result<Outco
 
     let inputs = Inputs::read(&path.join(INPUTS))?;
     let material = inputs.load_again(&config, path)?;
-    match done {
+    // A checkpoint stands for what was loaded, but not for a search's next fit.
+    let load = config.load.as_deref().filter(|_| done.is_none() || searching);
+    let loaded = load.map(|load| load_model(&inputs.locate(load, path))).transpose()?;
+    let job = match done {
         None => {
             say(&format!("{}: no checkpoint yet, starting over", path.display()));
-            let load = config.load.as_deref().map(|load| load_model(&inputs.locate(load, path))).transpose()?;
             // config.toml says how to quantize, whatever the loaded model said.
-            let job = Job::new(&config, &["qbits".into()], material, load)?;
-            let search = Search::resume(&job.config, &job.geometry.structure, &path.join(QUALITY))?;
-            let folder = Folder::create(path, job.checkpoint_bytes())?;
-            let ended = job.start(&folder, &inputs)?;
-            job.end(&folder, &inputs, ended, search)
+            Job::new(&config, &["qbits".into()], material, loaded)?
         }
         Some(iteration) => {
             say(&format!("{}: continuing after iteration {iteration}", path.display()));
             let job = Job::new(&Config { load: None, ..config.clone() }, &[], material, None)?;
-            let job = Job { config: Config { load: config.load, ..job.config }, ..job };
-            let search = Search::resume(&job.config, &job.geometry.structure, &path.join(QUALITY))?;
-            let folder = Folder::create(path, job.checkpoint_bytes())?;
-            let ended = job.go_on(&folder)?;
-            job.end(&folder, &inputs, ended, search)
+            Job { config: Config { load: config.load, ..job.config }, loaded, ..job }
         }
-    }
+    };
+    let search = Search::resume(&job.config, &job.geometry.structure, &path.join(QUALITY))?;
+    let folder = Folder::create(path, job.checkpoint_bytes())?;
+    let ended = if done.is_none() { job.start(&folder, &inputs)? } else { job.go_on(&folder)? };
+    job.end(&folder, &inputs, ended, search)
 }
 
 /// Whether the summary at `path` is of a run with all its iterations done.

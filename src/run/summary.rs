@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::metrics::mse_to_psnr;
+use crate::model::loss::weight_of;
 use crate::model::role::Role;
 use crate::model::structure::Structure;
 use crate::train::{PHASES, Progress, Report, weighted_mean};
@@ -235,7 +236,7 @@ impl Summary {
 fn texture(facts: &Facts, k: usize) -> TextureSummary {
     let (info, source) = (&facts.structure.textures[k], &facts.sources[k]);
     let (mse, mse_q, quality) = (facts.report.textures[k].0, facts.found.mse[k], &facts.found.quality[k]);
-    let weight = |k: usize| facts.config.weights.get(k).map_or(1.0, |&w| f64::from(w));
+    let weight = |k: usize| weight_of(&facts.config.weights, k);
     let all: f64 = facts.found.mse.iter().enumerate().map(|(k, mse)| weight(k) * mse).sum();
     TextureSummary {
         name: info.name.clone(),

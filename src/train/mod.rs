@@ -12,6 +12,7 @@ use crate::bitstream::price::prices;
 use crate::config::{Config, EsDist, LatGrad, Optimizer};
 use crate::error::Result;
 use crate::metrics::mse_to_psnr;
+use crate::model::loss::weight_of;
 use crate::model::quant::{Rates, stored};
 use crate::model::structure::{Filter, Structure};
 use schedule::{DecoderPhase, Schedule};
@@ -339,7 +340,7 @@ pub fn measure(
 
 /// The mean of one value a texture by the textures' relative loss weights; no weights = all 1.
 pub fn weighted_mean(values: &[f64], weights: &[f32]) -> f64 {
-    let weight = |t: usize| weights.get(t).map_or(1.0, |w| f64::from(*w));
+    let weight = |t: usize| weight_of(weights, t);
     let sum: f64 = (0..values.len()).map(weight).sum();
     values.iter().enumerate().map(|(t, value)| weight(t) * value).sum::<f64>() / sum
 }
